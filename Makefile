@@ -1,0 +1,58 @@
+# Two commands matter: `make run` and `make test`. Both set up everything they need.
+PORT ?= 8000
+HOST ?= 127.0.0.1
+PYTHON ?= python3
+UV_VERSION := 0.13.7
+BIN := .venv/bin
+UV := UV_PROJECT_ENVIRONMENT=.venv $(BIN)/uv
+
+.DEFAULT_GOAL := help
+.PHONY: help install install-dev run test lint format bench soak clean
+
+help: ## list the commands
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' Makefile
+
+install: .venv/.installed ## put everything that runs the product into .venv
+
+install-dev: .venv/.installed-dev ## the same, with what tests and lint need
+
+.venv/bin/uv:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Hlas needs Python 3.11 or newer; set PYTHON=/path/to/python3.11"; exit 1; }
+	@$(PYTHON) -m venv .venv
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)
+
+.venv/.installed: .venv/bin/uv pyproject.toml uv.lock
+	@echo "Installing Hlas into .venv"
+	@$(UV) sync --quiet --frozen --inexact --no-dev
+	@touch $@
+
+.venv/.installed-dev: .venv/.installed tools/install-system-packages
+	@$(UV) sync --quiet --frozen --inexact
+	@tools/install-system-packages
+	@touch $@
+
+run: install ## start Hlas on 127.0.0.1:8000 (PORT= and HOST= change it)
+	@exec $(BIN)/hlas serve --host $(HOST) --port $(PORT)
+
+lint: install-dev ## ruff, mypy, import-linter, and tsc where node is there
+	@$(BIN)/ruff format --check --quiet . || { echo "run: make format"; exit 1; }
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-cache
+	@tools/check-javascript
+
+format: install-dev ## format and sort
+	@$(BIN)/ruff check --quiet --fix-only .
+	@$(BIN)/ruff format --quiet .
+
+test: lint ## lint, then every test, with coverage
+	@$(BIN)/python -m pytest -q --cov --cov-report=term
+
+bench: install-dev ## measure this machine side by side with what people write today
+	@$(BIN)/python -m bench
+
+soak: install-dev ## the long fault, fuzz and leak runs
+	@$(BIN)/python -m pytest -q -m soak --timeout 7200
+
+clean: ## remove what the commands above made, except data in .hlas
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .coverage* .hypothesis .import_linter_cache

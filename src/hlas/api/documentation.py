@@ -1,0 +1,34 @@
+"""The error shape in OpenAPI, so that no status is undocumented."""
+
+from typing import Any
+
+from pydantic import BaseModel, Field
+
+
+class Problem(BaseModel):
+    detail: str = Field(description="a stable code")
+    message: str = Field(description="one sentence for people")
+    request_id: str
+    errors: list[dict[str, Any]] | None = Field(
+        None, description="places and kinds of what is invalid; with invalid_request only"
+    )
+
+
+_MEANING = {
+    400: "The request is not what it should be",
+    401: "The request is not authenticated",
+    403: "The request is not allowed",
+    404: "There is nothing here",
+    408: "The body did not arrive in time",
+    409: "The request conflicts with another one",
+    412: "It has changed since it was read",
+    413: "The body is too large",
+    415: "The body is not plain UTF-8 JSON",
+    422: "The request is not valid",
+    429: "Too many requests; see Retry-After",
+    503: "Not available right now; see Retry-After",
+}
+
+
+def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    return {status: {"model": Problem, "description": _MEANING[status]} for status in statuses}

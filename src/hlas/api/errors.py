@@ -1,0 +1,118 @@
+"""Every exception, wherever it comes from, through the one handler; and one log event for each."""
+
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from hlas import errors, telemetry
+from hlas.asgi import Application, Message, Receive, Scope, Send, respond
+from hlas.metrics import Metrics
+
+_HTTP: dict[int, type[errors.HlasError]] = {
+    404: errors.NotFound,
+    405: errors.MethodNotAllowed,
+    413: errors.PayloadTooLarge,
+    415: errors.UnsupportedMediaType,
+}
+
+
+class ErrorBoundary:
+    """Inside CORS and the request id, so that even a crash is answered with both."""
+
+    def __init__(self, app: Application, metrics: Metrics) -> None:
+        self.app = app
+        self.metrics = metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        started = False
+
+        async def watched(message: Message) -> None:
+            nonlocal started
+            started = started or message["type"] == "http.response.start"
+            await send(message)
+
+        try:
+            await self.app(scope, receive, watched)
+        except Exception as error:
+            report(error, scope, self.metrics)
+            if started:
+                raise
+            status, headers, body = errors.render(error, telemetry.request_id())
+            await respond(send, status, headers, body)
+
+
+def install(app: FastAPI, metrics: Metrics) -> None:
+    """Send what the framework would answer by itself the same way."""
+
+    def handle(request: Request, error: Exception) -> Response:
+        ours = _translate(error)
+        report(ours, request.scope, metrics)
+        status, headers, body = errors.render(ours, telemetry.request_id())
+        response = Response(body, status)
+        response.raw_headers = [*headers, (b"content-length", str(len(body)).encode())]
+        return response
+
+    for kind in (errors.HlasError, HTTPException, RequestValidationError):
+        app.add_exception_handler(kind, handle)
+
+
+def _translate(error: Exception) -> errors.HlasError:
+    if isinstance(error, errors.HlasError):
+        return error
+    if isinstance(error, RequestValidationError):
+        found: list[dict[str, Any]] = [
+            {"loc": list(problem["loc"]), "type": problem["type"]} for problem in error.errors()
+        ]
+        return errors.InvalidRequest(found)
+    status = error.status_code if isinstance(error, HTTPException) else 500
+    translated = _HTTP.get(status, errors.HlasError)()
+    if isinstance(error, HTTPException) and error.headers:
+        translated.headers |= dict(error.headers)
+    return translated
+
+
+def report(error: Exception, scope: Scope, metrics: Metrics) -> None:
+    """The one log event and count of a refusal."""
+    route = telemetry.route_of(scope)
+    match error:
+        case errors.RateLimited():
+            telemetry.warning("blocked", reason=error.code, scope=error.limit_scope, route=route)
+            metrics.blocked(error.code, error.limit_scope, route)
+        case errors.PayloadTooLarge() | errors.TextTooLong():
+            telemetry.warning("blocked", reason=error.code, scope="request", route=route)
+            metrics.blocked(error.code, "request", route)
+        case (
+            errors.AuthenticationError()
+            | errors.ConversationNotFound()
+            | (errors.ConversationMismatch())
+            | errors.OriginMismatch()
+            | errors.TenantMismatch()
+        ):
+            telemetry.warning("auth_denied", reason=error.code, route=route)
+            metrics.auth_denied(error.code)
+        case errors.HlasError() if error.status < 500:
+            telemetry.debug("refused", error_code=error.code, route=route)
+        case errors.HlasError():
+            telemetry.error("error", error_code=error.code, route=route)
+        case _:
+            # The kind and the place, never the message: it may quote what a visitor wrote.
+            telemetry.error(
+                "error",
+                error_code="internal_error",
+                error=type(error).__name__,
+                where=_where(error),
+                route=route,
+            )
+
+
+def _where(error: Exception) -> str:
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    if trace is None:
+        return "unknown"
+    code = trace.tb_frame.f_code
+    return f"{code.co_name}:{trace.tb_lineno}"

@@ -1,0 +1,32 @@
+"""For load balancers, orchestrators and Prometheus."""
+
+from fastapi import APIRouter, Request, Response
+
+from hlas import errors, migrations
+from hlas.api.documentation import problems
+from hlas.services import Services
+
+router = APIRouter(tags=["operations"])
+
+_HEAD = migrations.head()
+
+
+@router.get("/health", summary="Whether the process runs")
+async def health() -> dict[str, str]:
+    return {"status": "ok"}
+
+
+@router.get("/ready", summary="Whether it can serve", responses=problems(503))
+async def ready(request: Request) -> dict[str, str]:
+    """The database answers and its schema is the one this code needs."""
+    services: Services = request.app.state.services
+    row = await services.database.one("select version_num from alembic_version")
+    if row is None or row["version_num"] != _HEAD:
+        raise errors.Unavailable(retry_after=5)
+    return {"status": "ok"}
+
+
+@router.get("/metrics", summary="Prometheus metrics", response_class=Response)
+async def metrics(request: Request) -> Response:
+    services: Services = request.app.state.services
+    return Response(services.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")

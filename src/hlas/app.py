@@ -1,0 +1,62 @@
+"""The composition root: settings in, application out."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from fastapi import FastAPI
+
+import hlas
+from hlas import settings as configuration
+from hlas import postgres, telemetry
+from hlas.api import errors, health, widget
+from hlas.body import BodyMiddleware
+from hlas.cors import CorsMiddleware
+from hlas.gate import AddressLimitMiddleware
+from hlas.services import Services
+from hlas.settings import Settings
+from hlas.telemetry import RequestMiddleware
+
+
+def create_app(settings: Settings, database_url: str | None = None) -> FastAPI:
+    """The whole service; `database_url` stands in for the settings' when it is embedded."""
+    services = Services(settings, database_url or settings.database_url)
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        async with services.open():
+            yield
+        telemetry.flush()
+
+    app = FastAPI(
+        title="Hlas",
+        version=hlas.__version__,
+        summary="Chat and voice for websites: retry-safe messages, exact limits, isolated tenants.",
+        lifespan=lifespan,
+        redirect_slashes=False,
+    )
+    app.state.services = services
+    for router in (widget.router, health.router):
+        app.include_router(router)
+    errors.install(app, services.metrics)
+    routes = frozenset(
+        path for route in app.routes if "{" not in (path := getattr(route, "path", "{"))
+    )
+    # The last one added is the outermost: a request passes them from the bottom up.
+    app.add_middleware(AddressLimitMiddleware, gate=services.gate)
+    app.add_middleware(BodyMiddleware, largest=settings.max_json_body_bytes)
+    app.add_middleware(errors.ErrorBoundary, metrics=services.metrics)
+    app.add_middleware(CorsMiddleware, origins=lambda: services.origins, tokens=services.tokens)
+    app.add_middleware(RequestMiddleware, metrics=services.metrics, routes=routes)
+    return app
+
+
+def from_environment() -> FastAPI:
+    """For worker processes: everything they need is in the environment."""
+    settings = configuration.load()
+    telemetry.configure(settings.log_level, settings.log_format)
+    if not settings.embedded:
+        return create_app(settings)
+    server = postgres.attach(settings.data_dir)
+    if server is None:
+        raise postgres.EmbeddedPostgresError("the embedded database is not running")
+    return create_app(settings, server.url)

@@ -1,0 +1,57 @@
+"""Request bodies: capped before they are read and while they are read, plain JSON only."""
+
+from hlas.asgi import Application, Message, Receive, Scope, Send
+from hlas.errors import PayloadTooLarge, RequestTimeout, UnsupportedMediaType
+
+
+class BodyMiddleware:
+    """Refuses what is too large by its Content-Length, or as soon as the counted stream passes it."""
+
+    def __init__(self, app: Application, largest: int) -> None:
+        self.app = app
+        self.largest = largest
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["method"] in {"GET", "HEAD", "OPTIONS"}:
+            await self.app(scope, receive, send)
+            return
+        self._check_headers(scope)
+        largest, read = self.largest, 0
+
+        async def counted() -> Message:
+            nonlocal read
+            message = await receive()
+            if message["type"] == "http.request":
+                read += len(message.get("body", b""))
+                if read > largest:
+                    raise PayloadTooLarge
+            return message
+
+        await self.app(scope, counted, send)
+
+    def _check_headers(self, scope: Scope) -> None:
+        for name, value in scope["headers"]:
+            if name == b"content-length" and int(value) > self.largest:
+                raise PayloadTooLarge
+            if name == b"content-encoding" and value.strip().lower() not in {b"", b"identity"}:
+                raise UnsupportedMediaType
+            if name == b"content-type" and not _is_json(value):
+                raise UnsupportedMediaType
+
+
+def _is_json(value: bytes) -> bool:
+    kind, _, parameters = value.decode("latin-1").lower().partition(";")
+    charset = parameters.replace(" ", "").replace('"', "")
+    return kind.strip() == "application/json" and charset in {"", "charset=utf-8"}
+
+
+async def read(receive: Receive) -> bytes:
+    """The whole body; a client that went away or was too slow gets no further."""
+    chunks: list[bytes] = []
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise RequestTimeout
+        chunks.append(message.get("body", b""))
+        if not message.get("more_body", False):
+            return chunks[0] if len(chunks) == 1 else b"".join(chunks)

@@ -1,0 +1,38 @@
+"""The `hlas` command."""
+
+import sys
+
+import asyncpg
+import typer
+
+from hlas.cli import database, serve, tenants
+from hlas.errors import HlasError
+from hlas.postgres import EmbeddedPostgresError
+from hlas.settings import ConfigurationError
+from hlas.tenants import TenantError
+
+app = typer.Typer(
+    name="hlas",
+    help="Hlas: chat and voice for websites. Start with `hlas serve`.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+app.command()(serve.serve)
+app.command()(database.migrate)
+app.command()(database.cleanup)
+app.add_typer(tenants.tenant, name="tenant")
+app.add_typer(tenants.domain, name="domain")
+
+
+def main() -> None:
+    """Run a command; whatever goes wrong is one clear line and a non-zero exit."""
+    try:
+        app()
+    except (ConfigurationError, TenantError, EmbeddedPostgresError) as error:
+        sys.exit(f"hlas: {error}")
+    except HlasError as error:
+        sys.exit(f"hlas: {error.message}")
+    except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+        sys.exit(f"hlas: the database cannot be used: {error}")

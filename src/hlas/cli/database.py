@@ -1,0 +1,107 @@
+"""Commands on the database, and the way every other command gets to it."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from typing import Annotated, TypeVar
+
+import asyncpg
+import orjson
+import typer
+
+from hlas import messages, migrations, postgres, telemetry
+from hlas import settings as configuration
+from hlas.db import Database, connect
+from hlas.migrations.roles import OPERATOR
+from hlas.settings import ConfigurationError, Settings
+
+Result = TypeVar("Result")
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+OLDEST_MAJOR = 15
+
+
+def prepare() -> Settings:
+    settings = configuration.load()
+    telemetry.configure("warning", "console")
+    return settings
+
+
+@contextmanager
+def database_url(settings: Settings) -> Iterator[str]:
+    """The database of these settings; an embedded one is started when it does not run."""
+    if settings.database_url:
+        yield settings.database_url
+        return
+    with postgres.running(settings.data_dir) as server:
+        yield server.url
+
+
+async def require_server(url: str) -> None:
+    """Say in one line why a server cannot be used."""
+    try:
+        connection = await connect(url)
+    except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+        reason = str(error) or type(error).__name__
+        raise ConfigurationError(f"DATABASE_URL: cannot connect: {reason}") from None
+    try:
+        if connection.get_server_version().major < OLDEST_MAJOR:
+            raise ConfigurationError(f"DATABASE_URL: PostgreSQL {OLDEST_MAJOR} or newer is needed")
+    finally:
+        await connection.close()
+
+
+def upgrade(url: str) -> None:
+    asyncio.run(require_server(url))
+    migrations.upgrade(url)
+
+
+def with_operators(work: Callable[[Database], Awaitable[Result]]) -> Result:
+    """Run a command as the operators' role, on a running or a resting database."""
+    settings = prepare()
+
+    async def run(url: str) -> Result:
+        database = await Database.open(url, OPERATOR, size=2, statement_seconds=60)
+        try:
+            return await work(database)
+        finally:
+            await database.close()
+
+    with database_url(settings) as url:
+        upgrade(url)
+        return asyncio.run(run(url))
+
+
+def show(value: object, *, as_json: bool, text: str) -> None:
+    if as_json:
+        typer.echo(orjson.dumps(value, default=str, option=orjson.OPT_INDENT_2).decode())
+    elif text:
+        typer.echo(text)
+
+
+def migrate(*, as_json: AsJson = False) -> None:
+    """Bring the database's schema up to date."""
+    settings = prepare()
+    with database_url(settings) as url:
+        upgrade(url)
+    head = migrations.head()
+    show({"revision": head}, as_json=as_json, text=f"The schema is at revision {head}.")
+
+
+def cleanup(*, as_json: AsJson = False) -> None:
+    """Remove what has outlived its time: old idempotency keys."""
+    hours = configuration.load().idempotency_ttl_hours
+
+    async def work(operators: Database) -> int:
+        removed = 0
+        while batch := await messages.reap_keys(operators, hours):
+            removed += batch
+        return removed
+
+    removed = with_operators(work)
+    show(
+        {"idempotency_keys": removed},
+        as_json=as_json,
+        text=f"Removed {removed} idempotency keys older than {hours} hours.",
+    )

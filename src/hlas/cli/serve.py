@@ -1,0 +1,119 @@
+"""`hlas serve`: the database if it is ours, the schema, the workers, and a friendly word."""
+
+import asyncio
+import errno
+import os
+import signal
+import socket
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Annotated
+
+import typer
+from uvicorn import Server
+from uvicorn.supervisors import Multiprocess
+
+from hlas import demo, postgres, server, telemetry
+from hlas import settings as configuration
+from hlas.cli.database import upgrade
+from hlas.metrics import share_between_workers
+from hlas.settings import ConfigurationError, Settings
+
+
+def serve(
+    host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="The port to listen on.")] = 8000,
+    workers: Annotated[int, typer.Option(min=1, max=256, help="Worker processes.")] = 1,
+) -> None:
+    """Migrate the database and serve."""
+    settings = configuration.load()
+    telemetry.configure(settings.log_level, settings.log_format)
+    # uvicorn hands a signal on when it is done; as an exception it lets us clean up.
+    signal.signal(signal.SIGTERM, _leave)
+    listener = _listen(host, port)
+    try:
+        with _database(settings) as url:
+            upgrade(url)
+            if settings.embedded:
+                asyncio.run(demo.ensure(url))
+            _welcome(settings, listener, workers)
+            _run(settings, url, listener, workers)
+    except KeyboardInterrupt:
+        sys.exit(130)
+    finally:
+        listener.close()
+        telemetry.flush()
+
+
+def _leave(number: int, frame: FrameType | None) -> None:
+    sys.exit(0)
+
+
+@contextmanager
+def _database(settings: Settings) -> Iterator[str]:
+    if settings.database_url:
+        yield settings.database_url
+        return
+    running = postgres.start(settings.data_dir)
+    try:
+        running.watch()
+        yield running.url
+    finally:
+        running.stop()
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+    except OSError as error:
+        listener.close()
+        if error.errno == errno.EADDRINUSE:
+            raise ConfigurationError(
+                f"port {port} on {host} is in use; stop what uses it or choose another with --port"
+            ) from None
+        raise ConfigurationError(f"cannot listen on {host}:{port}: {error.strerror}") from None
+    listener.set_inheritable(True)  # noqa: FBT003  # the standard library's own signature
+    return listener
+
+
+def _run(settings: Settings, url: str, listener: socket.socket, workers: int) -> None:
+    if workers == 1:
+        from hlas.app import create_app  # noqa: PLC0415  # workers load it themselves, after forking
+
+        Server(server.config(create_app(settings, url))).run(sockets=[listener])
+        return
+    directory = tempfile.mkdtemp(prefix="hlas-metrics-")
+    forget = share_between_workers(Path(directory))
+    try:
+        config = server.config("hlas.app:from_environment", factory=True, workers=workers)
+        Multiprocess(config, target=Server(config).run, sockets=[listener]).run()
+    finally:
+        forget()
+        os.rmdir(directory)  # noqa: PTH106  # the pair of mkdtemp
+
+
+def _welcome(settings: Settings, listener: socket.socket, workers: int) -> None:
+    host, port = listener.getsockname()[:2]
+    base = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    lines = [f"Hlas is ready on {base}"]
+    if settings.embedded:
+        lines += [
+            f"  open      {base}/            the demo page with the widget on it",
+            f"  read      {base}/docs        the API",
+            f"  data      {settings.data_dir}",
+            "  try       hlas tenant add 'My shop' --slug shop --domain shop.example",
+        ]
+    if workers > 1 and not settings.redis_url:
+        lines.append(
+            f"  note      limits are kept in each of the {workers} workers, so together they admit "
+            f"up to {workers} times as much; set REDIS_URL to share them"
+        )
+    lines.append("  stop      Ctrl-C")
+    typer.echo("\n".join(lines), err=True)

@@ -1,0 +1,102 @@
+"""Which websites' scripts may read our answers: those of active tenants, each only its own."""
+
+from collections.abc import Callable
+
+from hlas import errors, telemetry
+from hlas.asgi import Application, Message, Receive, Scope, Send, header_values, respond
+from hlas.origins import Origin
+from hlas.sessions import Origins, bearer
+from hlas.tokens import Session, Tokens
+
+# An administrator's key must never be usable from a page of somebody else's.
+CLOSED = ("/admin", "/console")
+
+_PREFLIGHT = [
+    (b"access-control-allow-methods", b"GET, POST"),
+    (
+        b"access-control-allow-headers",
+        b"Authorization, Content-Type, Idempotency-Key, X-Request-Id",
+    ),
+    (b"access-control-max-age", b"7200"),
+]
+_EXPOSED = (
+    b"access-control-expose-headers",
+    b"Retry-After, RateLimit, RateLimit-Policy, Idempotent-Replayed, X-Request-Id",
+)
+_VARY = (b"vary", b"Origin")
+
+
+class CorsMiddleware:
+    def __init__(self, app: Application, origins: Callable[[], Origins], tokens: Tokens) -> None:
+        self.app = app
+        self.origins = origins
+        self.tokens = tokens
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        values = [value for name, value in scope["headers"] if name == b"origin"]
+        if scope["method"] == "OPTIONS" and values and _is_preflight(scope):
+            await self._preflight(scope, values, send)
+            return
+
+        async def send_with_cors(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = message["headers"]
+                headers.append(_VARY)
+                if values and await self._may_read(scope, values, message["status"]):
+                    headers += ((b"access-control-allow-origin", values[0]), _EXPOSED)
+            await send(message)
+
+        await self.app(scope, receive, send_with_cors)
+
+    async def _preflight(self, scope: Scope, values: list[bytes], send: Send) -> None:
+        if not _is_closed(scope) and await self._is_listed(values):
+            allowed = (b"access-control-allow-origin", values[0])
+            await respond(send, 204, [allowed, *_PREFLIGHT, _VARY])
+            return
+        status, headers, body = errors.render(errors.DomainNotAllowed(), telemetry.request_id())
+        await respond(send, status, [*headers, _VARY], body)
+
+    async def _may_read(self, scope: Scope, values: list[bytes], status: int) -> bool:
+        if _is_closed(scope) or _is_public(scope):
+            return False
+        session = scope["state"].get("session") or self._claimed(scope)
+        if session is not None:
+            return len(values) == 1 and values[0].decode("latin-1").lower() == session.origin
+        # A refused address costs no SQL: what is remembered must do.
+        return await self._is_listed(values, remembered=status == 429)
+
+    def _claimed(self, scope: Scope) -> Session | None:
+        """The session of a request that was refused before its token was looked at."""
+        try:
+            return self.tokens.verify(bearer(header_values(scope, b"authorization")))
+        except errors.AuthenticationError:
+            return None
+
+    async def _is_listed(self, values: list[bytes], *, remembered: bool = False) -> bool:
+        origin = Origin.parse(values[0].decode("latin-1")) if len(values) == 1 else None
+        if origin is None:
+            return False
+        if remembered:
+            host = self.origins().remembered(origin)
+        else:
+            try:
+                host = await self.origins().host(origin)
+            except errors.Unavailable:
+                return False
+        return host is not None and host.is_active
+
+
+def _is_preflight(scope: Scope) -> bool:
+    return any(name == b"access-control-request-method" for name, _ in scope["headers"])
+
+
+def _is_closed(scope: Scope) -> bool:
+    return bool(scope["path"].startswith(CLOSED))
+
+
+def _is_public(scope: Scope) -> bool:
+    """The script itself says that everybody may read it."""
+    return bool(scope["path"].endswith(".js"))

@@ -1,0 +1,160 @@
+"""The way to PostgreSQL: a pool for each role, queries by name from .sql files, one error for "away"."""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Self
+
+import asyncpg
+import orjson
+
+from hlas.errors import Unavailable
+from hlas.settings import ConfigurationError
+
+Row = asyncpg.Record
+
+# Visitors get their answer within 3 s: what waits longer than this is reported as unavailable.
+ACQUIRE_SECONDS = 1.0
+STATEMENT_SECONDS = 1.5
+CONNECT_SECONDS = 1.5
+
+AWAY = (
+    OSError,
+    TimeoutError,
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,
+    asyncpg.PostgresConnectionError,
+    asyncpg.OperatorInterventionError,
+    asyncpg.InsufficientResourcesError,
+    asyncpg.InvalidAuthorizationSpecificationError,
+    asyncpg.InvalidCatalogNameError,
+    asyncpg.LockNotAvailableError,
+    asyncpg.ReadOnlySQLTransactionError,
+)
+
+_NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
+
+
+class Queries:
+    """The queries of one noun: `-- name: x` in its .sql file is `queries.x` here."""
+
+    def __init__(self, path: Path) -> None:
+        _, *parts = _NAME.split(path.read_text("utf-8"))
+        self.by_name = dict(zip(parts[::2], (text.strip() for text in parts[1::2]), strict=True))
+
+    @classmethod
+    def beside(cls, module_file: str) -> Self:
+        return cls(Path(module_file).with_suffix(".sql"))
+
+    def __getattr__(self, name: str) -> str:
+        try:
+            return str(self.by_name[name])
+        except KeyError:
+            raise AttributeError(name) from None
+
+
+class _Connection(asyncpg.Connection):  # type: ignore[misc]  # asyncpg has no types
+    """No reset query on release: nothing but transaction-local state is ever set."""
+
+    def get_reset_query(self) -> str:
+        return ""
+
+
+async def _use_json(connection: asyncpg.Connection) -> None:
+    for kind in ("json", "jsonb"):
+        await connection.set_type_codec(
+            kind, schema="pg_catalog", encoder=_dump, decoder=orjson.loads
+        )
+
+
+def _dump(value: Any) -> str:
+    return orjson.dumps(value).decode()
+
+
+async def connect(
+    url: str, role: str | None = None, *, timeout: float = 10, **settings: str
+) -> asyncpg.Connection:
+    """One connection of its own; asked for a role in the start-up packet, RESET cannot undo it."""
+    given = {"application_name": "hlas", **({"role": role} if role else {}), **settings}
+    return await asyncpg.connect(
+        url, server_settings=given, timeout=timeout, connection_class=_Connection
+    )
+
+
+class Database:
+    """Queries as one role. A single statement commits by itself; transaction() is for more."""
+
+    def __init__(self, pool: asyncpg.Pool) -> None:
+        self._pool = pool
+
+    @classmethod
+    async def open(
+        cls, url: str, role: str, *, size: int = 8, statement_seconds: float = STATEMENT_SECONDS
+    ) -> Self:
+        pool = await asyncpg.create_pool(
+            url,
+            min_size=0,
+            max_size=size,
+            timeout=CONNECT_SECONDS,
+            command_timeout=statement_seconds,
+            max_inactive_connection_lifetime=300,
+            init=_use_json,
+            connection_class=_Connection,
+            server_settings={
+                "application_name": "hlas",
+                "role": role,
+                "default_transaction_isolation": "read committed",
+                "idle_in_transaction_session_timeout": "15s",
+            },
+        )
+        return cls(pool)
+
+    async def close(self) -> None:
+        try:
+            await asyncio.wait_for(self._pool.close(), 5)
+        except AWAY:
+            self._pool.terminate()
+
+    async def _run(self, call: Callable[[asyncpg.Connection], Awaitable[Any]]) -> Any:
+        try:
+            async with self._pool.acquire(timeout=ACQUIRE_SECONDS) as connection:
+                return await call(connection)
+        except AWAY as error:
+            raise Unavailable from error
+
+    async def one(self, query: str, *arguments: Any) -> Row | None:
+        return await self._run(lambda connection: connection.fetchrow(query, *arguments))
+
+    async def all(self, query: str, *arguments: Any) -> list[Row]:
+        rows: list[Row] = await self._run(lambda connection: connection.fetch(query, *arguments))
+        return rows
+
+    async def execute(self, query: str, *arguments: Any) -> str:
+        return str(await self._run(lambda connection: connection.execute(query, *arguments)))
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[asyncpg.Connection]:
+        """Two or more statements together. Nothing slow may be awaited inside."""
+        try:
+            async with self._pool.acquire(timeout=ACQUIRE_SECONDS) as connection:
+                async with connection.transaction():
+                    yield connection
+        except AWAY as error:
+            raise Unavailable from error
+
+
+async def check_role(database: Database, role: str) -> None:
+    """Refuse to serve with rights that would let a query out of its tenant."""
+    found = await database.one(
+        "select current_user as name, rolsuper or rolbypassrls as unsafe, exists ("
+        "  select from pg_class c where c.relowner = r.oid and c.relkind = 'r') as owner"
+        " from pg_roles r where rolname = current_user"
+    )
+    if found is None or found["name"] != role or found["unsafe"] or found["owner"]:
+        name = found["name"] if found else "unknown"
+        raise ConfigurationError(
+            f"DATABASE_URL: connections must run as the role {role}, which is no superuser, no "
+            f"table owner and bound by row-level security; they run as {name}"
+        )

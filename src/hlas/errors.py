@@ -1,0 +1,266 @@
+"""Every refusal as a class: its status, its stable code, and as docstring the sentence people read."""
+
+from typing import Any, ClassVar
+
+import orjson
+
+
+class HlasError(Exception):
+    """Something went wrong on our side."""
+
+    status: ClassVar[int] = 500
+    code: ClassVar[str] = "internal_error"
+
+    def __init__(self, *, headers: dict[str, str] | None = None, **extra: Any) -> None:
+        super().__init__(self.code)
+        self.headers = headers or {}
+        self.extra = extra
+
+    @property
+    def message(self) -> str:
+        return " ".join((self.__doc__ or "").split())
+
+    def body(self, request_id: str) -> dict[str, Any]:
+        return {
+            "detail": self.code,
+            "message": self.message,
+            "request_id": request_id,
+            **self.extra,
+        }
+
+
+def render(error: Exception, request_id: str) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
+    """The only handler: any exception as status, headers and body; what is not ours is a bare 500."""
+    known = error if isinstance(error, HlasError) else HlasError()
+    headers = [(name.lower().encode(), value.encode()) for name, value in known.headers.items()]
+    headers.append((b"content-type", b"application/json"))
+    return known.status, headers, orjson.dumps(known.body(request_id))
+
+
+class InvalidRequest(HlasError):
+    """The request is not valid; see errors for the places and kinds of what is wrong."""
+
+    status = 422
+    code = "invalid_request"
+
+    def __init__(self, errors: list[dict[str, Any]]) -> None:
+        super().__init__(errors=errors)
+
+    @classmethod
+    def at(cls, *loc: str | int, kind: str) -> "InvalidRequest":
+        return cls([{"loc": list(loc), "type": kind}])
+
+
+class TextTooLong(HlasError):
+    """The text is longer than this service accepts."""
+
+    status = 422
+    code = "text_too_long"
+
+
+class InvalidText(HlasError):
+    """The text is empty."""
+
+    status = 400
+    code = "invalid_text"
+
+
+class InvalidIdempotencyKey(HlasError):
+    """Idempotency-Key must be one header of 1 to 255 visible ASCII characters."""
+
+    status = 400
+    code = "invalid_idempotency_key"
+
+
+class IdempotencyKeyConflict(HlasError):
+    """This Idempotency-Key was already used with another payload."""
+
+    status = 409
+    code = "idempotency_key_conflict"
+
+
+class IdempotencyInProgress(HlasError):
+    """A request with this Idempotency-Key is still being processed; try again shortly."""
+
+    status = 409
+    code = "idempotency_in_progress"
+
+    def __init__(self) -> None:
+        super().__init__(headers={"Retry-After": "1"})
+
+
+class UserMessageNotFound(HlasError):
+    """There is no visitor's message to answer in this conversation."""
+
+    status = 400
+    code = "user_message_not_found"
+
+
+class NotFound(HlasError):
+    """There is nothing at this address."""
+
+    status = 404
+    code = "not_found"
+
+
+class MethodNotAllowed(HlasError):
+    """This address does not take that method."""
+
+    status = 405
+    code = "method_not_allowed"
+
+
+class PayloadTooLarge(HlasError):
+    """The request body is larger than this service accepts."""
+
+    status = 413
+    code = "payload_too_large"
+
+    def __init__(self) -> None:
+        super().__init__(headers={"Connection": "close"})
+
+
+class RequestTimeout(HlasError):
+    """The request body did not arrive in time."""
+
+    status = 408
+    code = "request_timeout"
+
+    def __init__(self) -> None:
+        super().__init__(headers={"Connection": "close"})
+
+
+class UnsupportedMediaType(HlasError):
+    """Send the body as plain UTF-8 JSON: content type application/json and no content encoding."""
+
+    status = 415
+    code = "unsupported_media_type"
+
+
+class RateLimited(HlasError):
+    """Too many requests; wait for the number of seconds in Retry-After."""
+
+    status = 429
+    code = "rate_limited"
+
+    def __init__(self, limit_scope: str, headers: dict[str, str]) -> None:
+        super().__init__(headers=headers)
+        self.limit_scope = limit_scope
+
+
+class Unavailable(HlasError):
+    """The service cannot answer right now; nothing was lost, try again shortly."""
+
+    status = 503
+    code = "unavailable"
+
+    def __init__(self, retry_after: int = 1) -> None:
+        super().__init__(headers={"Retry-After": str(retry_after)})
+
+
+class InvalidOrigin(HlasError):
+    """The request needs exactly one valid Origin header."""
+
+    status = 400
+    code = "invalid_origin"
+
+
+class DomainNotAllowed(HlasError):
+    """This website is not allowed to use the chat."""
+
+    status = 403
+    code = "domain_not_allowed"
+
+
+class TenantInactive(HlasError):
+    """The chat of this website is switched off."""
+
+    status = 403
+    code = "tenant_inactive"
+
+
+class AuthenticationError(HlasError):
+    """The request is not authenticated."""
+
+    status = 401
+    code = "unauthenticated"
+
+    def __init__(self) -> None:
+        super().__init__(headers={"WWW-Authenticate": "Bearer"})
+
+
+class MissingAuthorization(AuthenticationError):
+    """The Authorization header is missing."""
+
+    code = "missing_authorization"
+
+
+class InvalidAuthorization(AuthenticationError):
+    """The Authorization header must be one `Bearer` token."""
+
+    code = "invalid_authorization"
+
+
+class InvalidToken(AuthenticationError):
+    """The token was not issued by this service."""
+
+    code = "invalid_token"
+
+
+class TokenExpired(AuthenticationError):
+    """The token has expired; refresh the session."""
+
+    code = "token_expired"
+
+
+class InvalidClaims(AuthenticationError):
+    """The token is ours, but it does not say what a session token must say."""
+
+    code = "invalid_claims"
+
+
+class SessionExpired(AuthenticationError):
+    """The session ended too long ago to be refreshed; open a new one."""
+
+    code = "session_expired"
+
+
+class SessionRevoked(AuthenticationError):
+    """The session was signed out; open a new one."""
+
+    code = "session_revoked"
+
+
+class ConversationNotFound(HlasError):
+    """The conversation of this token does not exist any more."""
+
+    status = 403
+    code = "conversation_not_found"
+
+
+class ConversationMismatch(HlasError):
+    """The token belongs to another conversation."""
+
+    status = 403
+    code = "conversation_mismatch"
+
+
+class ConversationClosed(HlasError):
+    """The conversation is closed; open a new session."""
+
+    status = 403
+    code = "conversation_closed"
+
+
+class TenantMismatch(HlasError):
+    """The token belongs to another website."""
+
+    status = 403
+    code = "tenant_mismatch"
+
+
+class OriginMismatch(HlasError):
+    """The token was issued to another origin."""
+
+    status = 403
+    code = "origin_mismatch"

@@ -1,0 +1,149 @@
+"""Which limits apply to a request, and what happens when one is hit."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from hlas import errors, telemetry
+from hlas.addresses import TrustedProxies, client_address
+from hlas.asgi import Application, Receive, Scope, Send, header_values
+from hlas.db import Database, Queries
+from hlas.limits import Check, Limit, Limiter, Refusal, Rule
+from hlas.limits.rules import Scope as LimitScope
+from hlas.metrics import Metrics
+from hlas.settings import Settings
+
+queries = Queries.beside(__file__)
+
+SESSION = "/widget/session"
+MESSAGES = "/widget/messages"
+OVERRIDES_SECONDS = 2.0
+
+# What a tenant's `limits` column may hold: its own limits, never those on addresses.
+OVERRIDES = {
+    "session_tenant": (SESSION, "tenant"),
+    "messages_tenant": (MESSAGES, "tenant"),
+    "messages_conversation": (MESSAGES, "conversation"),
+}
+
+Rules = dict[tuple[str, str], Rule | None]
+
+
+class Gate:
+    def __init__(self, settings: Settings, limiter: Limiter, metrics: Metrics) -> None:
+        self._limiter = limiter
+        self._metrics = metrics
+        self._enforce = settings.rate_limit_enforce
+        self._trusted = TrustedProxies(settings.trusted_proxies)
+        self._rules: Rules = {
+            (route, scope): _rule(route, scope, limit)
+            for route, scope, limit in (
+                (SESSION, "ip", settings.rate_limit_session_ip),
+                (SESSION, "tenant", settings.rate_limit_session_tenant),
+                (MESSAGES, "ip", settings.rate_limit_messages_ip),
+                (MESSAGES, "tenant", settings.rate_limit_messages_tenant),
+                (MESSAGES, "conversation", settings.rate_limit_messages_conversation),
+            )
+        }
+        self._by_tenant: dict[str, Rules] = {}
+        self._warned: set[str] = set()
+
+    async def admit(
+        self, scope: Scope, route: str, tenant_id: str = "", conversation_id: str = ""
+    ) -> None:
+        """Consume every limit that applies, or raise; without a tenant, the address's alone."""
+        rules = self._by_tenant.get(tenant_id, self._rules)
+        checks: list[Check] = []
+        address = scope["state"].get("address")
+        for kind, key in (
+            ("ip", address),
+            ("conversation", conversation_id),
+            ("tenant", tenant_id),
+        ):
+            rule = rules.get((route, kind)) if key else None
+            if rule is not None:
+                checks.append((rule, key))
+        if checks:
+            refusal = await self._limiter.consume(checks)
+            if refusal is not None:
+                self._refuse(refusal, route)
+
+    async def look(self, scope: Scope, route: str) -> None:
+        """Before any SQL: refuse an address that has used up its limit."""
+        address = self.address(scope)
+        scope["state"]["address"] = address
+        rule = self._rules[route, "ip"]
+        if rule is None or address is None:
+            return
+        refusal = await self._limiter.peek(((rule, address),))
+        if refusal is not None:
+            self._refuse(refusal, route)
+
+    def _refuse(self, refusal: Refusal, route: str) -> None:
+        scope = refusal.rule.scope
+        if self._enforce:
+            raise errors.RateLimited(scope, refusal.headers())
+        telemetry.warning(
+            "blocked", reason="rate_limited", scope=scope, route=route, enforced=False
+        )
+        self._metrics.blocked("rate_limited_dry_run", scope, route)
+
+    def address(self, scope: Scope) -> str | None:
+        """Whose requests these are counted as; what looks misconfigured is said once."""
+        peer = scope["client"][0] if scope.get("client") else None
+        forwarded = header_values(scope, b"x-forwarded-for")
+        if forwarded and not self._trusted.trusts(peer):
+            self._warn_once("forwarded_for_untrusted", hint="set TRUSTED_PROXIES to your proxy")
+        address = client_address(peer, forwarded, self._trusted)
+        if address is None:
+            self._warn_once("client_address_unknown", hint="limits by address do not apply")
+        return address
+
+    def _warn_once(self, event: str, **fields: str) -> None:
+        if event not in self._warned:
+            self._warned.add(event)
+            telemetry.warning(event, **fields)
+
+    async def follow_overrides(self, operators: Database) -> None:
+        """Keep tenants' own limits current, within seconds and without a restart."""
+        while True:
+            try:
+                await self.load_overrides(operators)
+            except errors.Unavailable:
+                pass  # the limits last known hold until the database is back
+            await asyncio.sleep(OVERRIDES_SECONDS)
+
+    async def load_overrides(self, operators: Database) -> None:
+        rows = await operators.all(queries.limit_overrides)
+        self._by_tenant = {row["id"]: self._overridden(row["limits"]) for row in rows}
+
+    def _overridden(self, limits: Mapping[str, Any]) -> Rules:
+        rules = dict(self._rules)
+        for name, text in limits.items():
+            if name in OVERRIDES:
+                route, scope = OVERRIDES[name]
+                try:
+                    rules[route, scope] = _rule(route, scope, Limit.parse(str(text)))
+                except ValueError:
+                    self._warn_once("limit_override_invalid", hint=name)
+        return rules
+
+
+class AddressLimitMiddleware:
+    """The cheapest refusal: by address, from memory, before the body is read."""
+
+    def __init__(self, app: Application, gate: Gate) -> None:
+        self.app = app
+        self.gate = gate
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["method"] == "POST":
+            path = scope["path"]
+            if path in (MESSAGES, SESSION):
+                await self.gate.look(scope, path)
+        await self.app(scope, receive, send)
+
+
+def _rule(route: str, scope: str, limit: Limit | None) -> Rule | None:
+    kinds: Sequence[LimitScope] = ("ip", "tenant", "conversation")
+    return Rule(next(kind for kind in kinds if kind == scope), route, limit) if limit else None

@@ -1,0 +1,206 @@
+"""Limits in this process: constant memory a key, a bounded number of keys.
+
+Requests that come within one slot are counted together and bear the time of the last of them,
+so nothing expires early. The state of a key is
+
+    [used, count, opened, at, times, at, times, ...]
+
+`used` is the sum of all `times`, `count` the limit, `opened` the start of the slot that still
+takes requests, which is the last pair. A key seen once is only its time, an int: a flood of
+addresses then makes no lists, each of which the garbage collector would visit.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+
+from hlas.limits.rules import Check, Refusal, Rule
+
+_State = list[int]
+_USED, _COUNT, _OPENED, _OLDEST = 0, 1, 2, 3
+
+# Places that newcomers share when every key of a full table is at its limit.
+_SHARED = 1024
+# How many keys are looked at, at most, to find the least useful one.
+_LOOKS = 32
+
+
+def _first(rule: Rule, now: int) -> int | _State:
+    # A limit of one is reached at once, and only a list can tell.
+    return now if rule.count > 1 else [1, 1, now, now, 1]
+
+
+def _expire(state: _State, horizon: int) -> None:
+    """Drop what happened at `horizon` or before; the last pair stays, if only as a zero."""
+    end = _OLDEST
+    while state[end] <= horizon:
+        state[_USED] -= state[end + 1]
+        if end + 2 == len(state):
+            state[-1] = 0
+            break
+        end += 2
+    del state[_OLDEST:end]
+
+
+def _newest_and_share(state: _State) -> tuple[int, float]:
+    return state[-2], state[_USED] / state[_COUNT]
+
+
+def _wait(state: _State, rule: Rule, now: int) -> int:
+    """Nanoseconds until there is room for one more, if nobody else takes it."""
+    surplus = state[_USED] - rule.count
+    place = _OLDEST
+    while surplus >= state[place + 1]:
+        surplus -= state[place + 1]
+        place += 2
+    return state[place] + rule.window - now
+
+
+def _add(state: _State, rule: Rule, now: int) -> None:
+    state[_USED] += 1
+    state[_COUNT] = rule.count
+    if now - state[_OPENED] < rule.slot:
+        state[-2] = now
+        state[-1] += 1
+    else:
+        state[_OPENED] = now
+        state += (now, 1)
+        # Only here does a state grow, so only here must it shrink.
+        _expire(state, now - rule.window)
+
+
+class _Table:
+    """The keys of one rule. Rules do not share places: addresses cannot push out tenants."""
+
+    __slots__ = ("_hand", "_keys", "_max_keys", "shared", "states")
+
+    def __init__(self, max_keys: int) -> None:
+        self.states: dict[str, int | _State] = {}
+        self.shared: dict[int, _State] = {}
+        self._keys: list[str] = []
+        self._hand = 0
+        self._max_keys = max_keys
+
+    def find_shared(self, key: str) -> _State | None:
+        return self.shared.get(hash(key) % _SHARED)
+
+    def insert(self, key: str, rule: Rule, now: int) -> None:
+        horizon = now - rule.window
+        # Two looks for expired keys at each new one keep the table as small as its use.
+        for _ in range(2):
+            self._drop(1, horizon)
+        if len(self._keys) < self._max_keys or self._drop(_LOOKS, horizon, least_used=True):
+            self._keys.append(key)
+            self.states[key] = _first(rule, now)
+        else:
+            _add(self.shared.setdefault(hash(key) % _SHARED, [0, 0, horizon]), rule, now)
+
+    def _drop(self, looks: int, horizon: int, *, least_used: bool = False) -> bool:
+        """Drop an expired key, or else the least used one, but never one that is at its limit."""
+        keys = self._keys
+        victim, least = -1, 1.0
+        for _ in range(min(looks, len(keys))):
+            hand = self._hand = (self._hand + 1) % len(keys)
+            state = self.states[keys[hand]]
+            newest, share = (state, 0.0) if isinstance(state, int) else _newest_and_share(state)
+            if newest <= horizon or (least_used and share < least):
+                victim, least = hand, share
+                # Nothing is less useful than a key that has expired or was seen once.
+                if newest <= horizon or share == 0:
+                    break
+        if victim < 0:
+            return False
+        del self.states[keys[victim]]
+        last = keys.pop()
+        if victim < len(keys):
+            keys[victim] = last
+        return True
+
+
+class MemoryLimiter:
+    """The `_now` methods are the limiter; the async ones make it a Limiter."""
+
+    def __init__(
+        self, max_keys: int = 200_000, clock: Callable[[], int] = time.monotonic_ns
+    ) -> None:
+        """`max_keys` is for each rule; `clock` tells nanoseconds."""
+        self._max_keys = max_keys
+        self._clock = clock
+        self._last = clock()
+        self._ahead = 0
+        self._tables: dict[str, _Table] = {}
+
+    async def consume(self, checks: Sequence[Check]) -> Refusal | None:
+        return self.consume_now(checks)
+
+    async def peek(self, checks: Sequence[Check]) -> Refusal | None:
+        return self.peek_now(checks)
+
+    async def aclose(self) -> None:
+        """Nothing is held."""
+
+    def consume_now(self, checks: Sequence[Check]) -> Refusal | None:
+        now = self.now()
+        refusal = self._refusal(checks, now)
+        if refusal is None:
+            self._record(checks, now)
+        return refusal
+
+    def peek_now(self, checks: Sequence[Check]) -> Refusal | None:
+        return self._refusal(checks, self.now())
+
+    def record_now(self, checks: Sequence[Check]) -> None:
+        """Count a request that was admitted elsewhere."""
+        self._record(checks, self.now())
+
+    def now(self) -> int:
+        """When the clock steps back, time goes on from where it was."""
+        now = self._clock() + self._ahead
+        if now < self._last:
+            self._ahead += self._last - now
+            now = self._last
+        self._last = now
+        return now
+
+    def _refusal(self, checks: Sequence[Check], now: int) -> Refusal | None:
+        refused: Check | None = None
+        longest = 0
+        for check in checks:
+            rule, key = check
+            table = self._tables.get(rule.table)
+            if table is None:
+                continue
+            state = table.states.get(key)
+            if state is None and table.shared:
+                state = table.find_shared(key)
+            if state is None:
+                continue
+            if isinstance(state, int):
+                if rule.count > 1 or state <= now - rule.window:
+                    continue
+                state = [1, 1, state, state, 1]
+            elif state[_USED] < rule.count:
+                continue
+            else:
+                _expire(state, now - rule.window)
+                if state[_USED] < rule.count:
+                    continue
+            wait = _wait(state, rule, now)
+            if wait > longest:
+                refused, longest = check, wait
+        return None if refused is None else Refusal.after(refused, longest)
+
+    def _record(self, checks: Sequence[Check], now: int) -> None:
+        for rule, key in checks:
+            table = self._tables.get(rule.table)
+            if table is None:
+                table = self._tables[rule.table] = _Table(self._max_keys)
+            state = table.states.get(key)
+            if state is None:
+                table.insert(key, rule, now)
+            elif isinstance(state, list):
+                _add(state, rule, now)
+            elif state <= now - rule.window:
+                table.states[key] = _first(rule, now)
+            else:
+                again = table.states[key] = [1, rule.count, state, state, 1]
+                _add(again, rule, now)

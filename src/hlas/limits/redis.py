@@ -1,0 +1,226 @@
+"""Limits in Redis: exact over any number of workers and hosts, by the server's clock.
+
+Requests that arrive while a round trip is under way go together in the next one, so a busy worker
+pays for few of them. When Redis is away, the limits of this process, which were told of every
+request that Redis admitted, take over until it is back.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from importlib.resources import files
+from typing import Any, NamedTuple
+
+import structlog
+from redis.asyncio import Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import NoScriptError, RedisError
+
+from hlas.limits.memory import MemoryLimiter
+from hlas.limits.rules import Check, Limit, Refusal, Rule
+
+SCRIPT = files("hlas.limits").joinpath("consume.lua").read_text("utf-8")
+
+_PREFIX = "hlas:limit:"
+_BATCH = 128
+_REMEMBERED = 10_000
+# Asked when Redis was away: it must be able to write, not only to answer.
+_PROBE: Check = (Rule("ip", "probe", Limit(1_000_000_000, 60)), "probe")
+
+log = structlog.get_logger(__name__)
+
+
+class _Question(NamedTuple):
+    checks: Sequence[Check]
+    consume: bool
+    # (number of the limit that is hit or 0, wait in microseconds), or None: Redis is away.
+    answer: "asyncio.Future[tuple[int, int] | None]"
+
+    def command(self) -> list[bytes]:
+        # Bytes and few of them: encoding arguments is most of what a round trip costs here.
+        keys = [f"{_PREFIX}{rule.table}:{key}".encode() for rule, key in self.checks]
+        figures = [
+            b"%d %d %d" % (rule.count, rule.window // 1000, -(-rule.slot // 1000))
+            for rule, _ in self.checks
+        ]
+        return [b"%d" % len(keys), *keys, b"consume" if self.consume else b"peek", *figures]
+
+
+class _Hit(NamedTuple):
+    """A limit stays hit until then, whoever asks: Redis need not be asked again before."""
+
+    surely_until: int
+    perhaps_until: int
+
+
+class RedisLimiter:
+    """A Limiter over Redis with a warm local one behind it."""
+
+    def __init__(
+        self,
+        url: str,
+        local: MemoryLimiter,
+        *,
+        timeout: float = 0.2,
+        probe_every: float = 1.0,
+        on_away: Callable[[bool], None] | None = None,
+        script: str = SCRIPT,
+    ) -> None:
+        """`on_away` is told True when Redis is lost and False when it is back."""
+        self.away = False
+        self._local = local
+        self._timeout = timeout
+        self._probe_every = probe_every
+        self._on_away = on_away
+        self._script = script
+        self._digest = ""
+        # No retries inside: a request waits for one time-out at most, then the local limits answer.
+        self._client: Redis = Redis.from_url(
+            url,
+            socket_timeout=timeout,
+            socket_connect_timeout=timeout,
+            retry=Retry(NoBackoff(), 0),
+        )
+        self._waiting: list[_Question] = []
+        self._sender: asyncio.Task[None] | None = None
+        self._prober: asyncio.Task[None] | None = None
+        self._back_at: int | None = None
+        self._hits: dict[tuple[str, int, str], _Hit] = {}
+
+    async def consume(self, checks: Sequence[Check]) -> Refusal | None:
+        if self.away:
+            return self._local.consume_now(checks)
+        return await self._ask(checks, consume=True)
+
+    async def peek(self, checks: Sequence[Check]) -> Refusal | None:
+        if self.away:
+            return self._local.peek_now(checks)
+        return await self._ask(checks, consume=False)
+
+    async def connect(self) -> bool:
+        """Find out at the start whether Redis is there; it is asked again by itself if not."""
+        await self._ask([_PROBE], consume=True)
+        return not self.away
+
+    async def aclose(self) -> None:
+        for task in (self._sender, self._prober):
+            if task is not None:
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+        await self._client.aclose()
+
+    async def _ask(self, checks: Sequence[Check], *, consume: bool) -> Refusal | None:
+        asked = self._local.now()
+        refusal = self._remembered(checks, asked) or self._since_outage(checks, asked)
+        if refusal is not None or not checks:
+            return refusal
+        answer = await self._send(checks, consume=consume)
+        if answer is None:
+            local = self._local
+            return local.consume_now(checks) if consume else local.peek_now(checks)
+        number, wait = answer
+        if number:
+            return self._remember(checks[number - 1], wait * 1000, asked)
+        if consume:
+            self._local.record_now(checks)
+        return None
+
+    def _remembered(self, checks: Sequence[Check], now: int) -> Refusal | None:
+        if not self._hits:
+            return None
+        refused, longest = None, 0
+        for check in checks:
+            rule, key = check
+            hit = self._hits.get((rule.table, rule.count, key))
+            if hit is None:
+                continue
+            if hit.surely_until <= now:
+                del self._hits[rule.table, rule.count, key]
+            elif hit.perhaps_until - now > longest:
+                refused, longest = check, hit.perhaps_until - now
+        return None if refused is None else Refusal.after(refused, longest)
+
+    def _remember(self, check: Check, wait: int, asked: int) -> Refusal:
+        if len(self._hits) >= _REMEMBERED:
+            self._hits.clear()
+        rule, key = check
+        # Redis answered at some moment between the question and now.
+        hit = _Hit(surely_until=asked + wait, perhaps_until=self._local.now() + wait)
+        self._hits[rule.table, rule.count, key] = hit
+        return Refusal.after(check, wait)
+
+    def _since_outage(self, checks: Sequence[Check], now: int) -> Refusal | None:
+        """A restarted Redis may have forgotten what this process still knows."""
+        if self._back_at is None:
+            return None
+        if all(now - self._back_at > rule.window for rule, _ in checks):
+            return None
+        return self._local.peek_now(checks)
+
+    async def _send(self, checks: Sequence[Check], *, consume: bool) -> tuple[int, int] | None:
+        answer: asyncio.Future[tuple[int, int] | None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(_Question(checks, consume, answer))
+        if self._sender is None or self._sender.done():
+            self._sender = asyncio.create_task(self._send_waiting())
+        return await answer
+
+    async def _send_waiting(self) -> None:
+        while self._waiting:
+            batch, self._waiting = self._waiting[:_BATCH], self._waiting[_BATCH:]
+            answers: list[tuple[int, int] | None]
+            try:
+                answers = [*await self._evaluate(batch)]
+            except (RedisError, OSError, TimeoutError) as error:
+                batch, self._waiting = batch + self._waiting, []
+                answers = [None] * len(batch)
+                self._lose(error)
+            for question, answer in zip(batch, answers, strict=True):
+                if not question.answer.done():
+                    question.answer.set_result(answer)
+
+    async def _evaluate(self, batch: list[_Question]) -> list[tuple[int, int]]:
+        async with asyncio.timeout(self._timeout):
+            answers = await self._execute(batch)
+            # A restarted Redis has lost the script: nothing was consumed by those that say so.
+            lost = [n for n, answer in enumerate(answers) if isinstance(answer, NoScriptError)]
+            if lost:
+                self._digest = await self._client.script_load(self._script)
+                again = await self._execute([batch[n] for n in lost])
+                for n, answer in zip(lost, again, strict=True):
+                    answers[n] = answer
+        for answer in answers:
+            if isinstance(answer, Exception):
+                raise answer
+        return [(int(number), int(wait)) for number, wait in answers]
+
+    async def _execute(self, batch: list[_Question]) -> list[Any]:
+        if not self._digest:
+            self._digest = await self._client.script_load(self._script)
+        async with self._client.pipeline(transaction=False) as pipeline:
+            for question in batch:
+                pipeline.execute_command("EVALSHA", self._digest, *question.command())
+            return await pipeline.execute(raise_on_error=False)
+
+    def _lose(self, error: Exception) -> None:
+        if self.away:
+            return
+        self.away = True
+        log.warning("limits_redis_away", error=type(error).__name__)
+        if self._on_away is not None:
+            self._on_away(self.away)
+        self._prober = asyncio.create_task(self._probe())
+
+    async def _probe(self) -> None:
+        while self.away:
+            await asyncio.sleep(self._probe_every)
+            answer: asyncio.Future[tuple[int, int] | None]
+            answer = asyncio.get_running_loop().create_future()
+            try:
+                await self._evaluate([_Question([_PROBE], consume=True, answer=answer)])
+            except (RedisError, OSError, TimeoutError):
+                continue
+            self._back_at = self._local.now()
+            self.away = False
+        log.info("limits_redis_back")
+        if self._on_away is not None:
+            self._on_away(self.away)

@@ -1,0 +1,41 @@
+-- name: history
+-- One round trip: the tenant scope, whether the session still stands, and a page by seq.
+-- seq has no gaps, so an offset is a seq too and both cost the same anywhere in a conversation.
+with scope as materialized (
+    select set_config('app.tenant_id', $1::text, true)::uuid as tenant_id
+)
+select t.is_active, t.token_generation, c.status,
+       m.id, m.seq, m.role, m.content, m.meta, m.created_at
+from scope s
+left join lateral (
+    select is_active, token_generation from tenants where id = s.tenant_id offset 0
+) as t on true
+left join lateral (
+    select status from conversations where tenant_id = s.tenant_id and id = $2 offset 0
+) as c on true
+left join lateral (
+    select id, seq, role, content, meta, created_at
+    from messages
+    where tenant_id = s.tenant_id and conversation_id = $2 and seq > $3
+    order by seq
+    limit $4
+) as m on true
+order by m.seq
+
+-- name: reap_keys
+-- A small batch, oldest first; the lock lets one worker at a time do it, and rows that a replay
+-- is reading right now are left for the next round.
+with turn as materialized (
+    select pg_try_advisory_xact_lock(hashtextextended('hlas.reap_keys', 0)) as mine
+),
+old as materialized (
+    select k.tenant_id, k.conversation_id, k.key
+    from turn, idempotency_keys k
+    where turn.mine and k.created_at < $1
+    order by k.created_at
+    limit $2
+    for update of k skip locked
+)
+delete from idempotency_keys k
+using old
+where k.tenant_id = old.tenant_id and k.conversation_id = old.conversation_id and k.key = old.key

@@ -1,0 +1,39 @@
+"""Row-level security the same way on every table, so that no revision can half-do it."""
+
+from alembic import op
+
+CURRENT_TENANT = "(select nullif(current_setting('app.tenant_id', true), '')::uuid)"
+
+
+def execute_all(script: str) -> None:
+    """Several plain statements, each ended by a semicolon at the end of its line."""
+    for statement in script.split(";\n"):
+        if statement.strip():
+            op.execute(statement)
+
+
+def isolate(table: str, column: str = "tenant_id") -> None:
+    """Only rows of the transaction's tenant, for everybody; operators see all through their own role."""
+    op.execute(f"alter table {table} enable row level security")
+    op.execute(f"alter table {table} force row level security")
+    op.execute(
+        f"create policy tenant_isolation on {table} "
+        f"using ({column} = {CURRENT_TENANT}) with check ({column} = {CURRENT_TENANT})"
+    )
+    op.execute(
+        f"create policy operator_access on {table} to hlas_operator using (true) with check (true)"
+    )
+    op.execute(f"grant select, insert, update, delete on {table} to hlas_operator")
+
+
+def define(signature: str, owner: str, callers: str, statement: str) -> None:
+    """A SECURITY DEFINER function owned by a role that can do only that."""
+    # Giving a function away needs CREATE on the schema for its new owner, for that moment only.
+    op.execute(statement)
+    op.execute(f"grant create on schema public to {owner}")
+    op.execute(f"alter function {signature} owner to {owner}")
+    op.execute(f"revoke create on schema public from {owner}")
+    op.execute(f"set local role {owner}")
+    op.execute(f"revoke all on function {signature} from public")
+    op.execute(f"grant execute on function {signature} to {callers}")
+    op.execute("reset role")

@@ -1,0 +1,56 @@
+"""JSON from strangers: parsed once, the same on every path, and only what the database can keep."""
+
+from typing import Annotated, Any
+
+import orjson
+from pydantic import AfterValidator, ValidationError
+from pydantic_core import PydanticCustomError
+
+from hlas.errors import InvalidRequest
+
+DEEPEST = 32
+LARGEST_INTEGER = 2**63 - 1
+
+
+def loads(body: bytes) -> Any:
+    """Strict UTF-8 JSON: no NaN, no lone surrogates; of duplicate keys the last wins."""
+    if not body:
+        raise InvalidRequest.at("body", kind="missing")
+    try:
+        return orjson.loads(body)
+    except orjson.JSONDecodeError:
+        raise InvalidRequest.at("body", kind="json_invalid") from None
+
+
+def invalid(error: ValidationError) -> InvalidRequest:
+    """Where and what kind, never the value."""
+    found = error.errors(include_url=False, include_context=False, include_input=False)
+    return InvalidRequest(
+        [{"loc": ["body", *problem["loc"]], "type": problem["type"]} for problem in found]
+    )
+
+
+def _check(value: Any, depth: int) -> None:
+    if depth > DEEPEST:
+        raise PydanticCustomError("too_deep", "nested too deep")
+    if isinstance(value, str):
+        if "\0" in value:
+            raise PydanticCustomError("invalid_character", "NUL")
+    elif isinstance(value, dict):
+        for name, item in value.items():
+            _check(name, depth)
+            _check(item, depth + 1)
+    elif isinstance(value, list):
+        for item in value:
+            _check(item, depth + 1)
+    elif isinstance(value, int | float) and not -LARGEST_INTEGER <= value <= LARGEST_INTEGER:
+        # Beyond this numbers silently change in the browsers and libraries that read them back.
+        raise PydanticCustomError("number_too_large", "number too large")
+
+
+def _storable(value: dict[str, Any] | None) -> dict[str, Any]:
+    _check(value, 0)
+    return value or {}
+
+
+Metadata = Annotated[dict[str, Any] | None, AfterValidator(_storable)]

@@ -1,0 +1,111 @@
+"""The HTTP server: uvicorn with httptools, plus what strangers make necessary.
+
+Slow headers and bodies are closed, headers are bounded, and even a request that is no HTTP gets
+its answer in our error shape.
+"""
+
+import asyncio
+from typing import Any, ClassVar
+
+import orjson
+import uuid_utils
+from uvicorn.config import Config
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+
+READ_SECONDS = 10.0
+SWEEP_SECONDS = 1.0
+HEADER_BYTES = 32 * 1024
+KEEP_ALIVE_SECONDS = 20
+
+
+class Protocol(HttpToolsProtocol):
+    """One sweep a second looks for requests that take too long to arrive: no timer each."""
+
+    _sweeping: ClassVar[dict[int, asyncio.TimerHandle]] = {}
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._reading_since: float | None = None
+        self._header_bytes = 0
+        self._in_headers = True
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn
+        super().connection_made(transport)
+        # Silence is slow, too: the clock starts with the connection.
+        self._reading_since = self.loop.time()
+        if id(self.connections) not in self._sweeping:
+            self._sweep()
+
+    def data_received(self, data: bytes) -> None:
+        if self._in_headers:
+            self._header_bytes += len(data)
+        super().data_received(data)
+        if self._in_headers and self._header_bytes > HEADER_BYTES:
+            self._refuse(431, "headers_too_large", "The request's headers are too large.")
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._in_headers = True
+        self._header_bytes = 0
+        if self._reading_since is None:
+            self._reading_since = self.loop.time()
+
+    def on_headers_complete(self) -> None:
+        self._in_headers = False
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        self._reading_since = None
+        self._in_headers = True
+        self._header_bytes = 0
+        super().on_message_complete()
+
+    def send_400_response(self, msg: str) -> None:  # noqa: ARG002  # uvicorn's words are not ours
+        self._refuse(400, "invalid_http", "This is not a valid HTTP request.")
+
+    def _refuse(self, status: int, code: str, message: str) -> None:
+        if self.transport.is_closing():
+            return
+        request_id = str(uuid_utils.uuid7())
+        body = orjson.dumps({"detail": code, "message": message, "request_id": request_id})
+        head = (
+            STATUS_LINE[status]
+            + (
+                f"content-type: application/json\r\ncontent-length: {len(body)}\r\n"
+                f"x-request-id: {request_id}\r\nvary: Origin\r\nconnection: close\r\n\r\n"
+            ).encode()
+        )
+        self.transport.write(head + body)
+        self.transport.close()
+
+    def _sweep(self) -> None:
+        limit = self.loop.time() - READ_SECONDS
+        for connection in list(self.connections):
+            since = getattr(connection, "_reading_since", None)
+            if since is not None and since < limit and not connection.transport.is_closing():
+                connection.transport.abort()
+        if self.connections:
+            handle = self.loop.call_later(SWEEP_SECONDS, self._sweep)
+            self._sweeping[id(self.connections)] = handle
+        else:
+            self._sweeping.pop(id(self.connections), None)
+
+
+def config(app: Any, **options: Any) -> Config:
+    """uvicorn's settings as we run it everywhere; options say where and how many."""
+    return Config(
+        app,
+        http=Protocol,
+        loop="uvloop",
+        ws="none",
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        date_header=True,
+        timeout_keep_alive=KEEP_ALIVE_SECONDS,
+        timeout_graceful_shutdown=15,
+        backlog=4096,
+        **options,
+    )

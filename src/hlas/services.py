@@ -1,0 +1,84 @@
+"""What the routes work with, opened and closed together."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+
+from hlas import keys, messages, telemetry
+from hlas.db import Database, check_role
+from hlas.errors import HlasError
+from hlas.gate import Gate
+from hlas.limits import Limiter, MemoryLimiter, RedisLimiter
+from hlas.metrics import Metrics
+from hlas.migrations.roles import APPLICATION, OPERATOR
+from hlas.sessions import Origins
+from hlas.settings import Settings
+from hlas.tokens import Tokens
+from hlas.writer import Writer
+
+REAP_SECONDS = 60.0
+REAP_PAUSE_SECONDS = 0.05
+
+
+class Services:
+    """Limits and tokens from the start; what needs the database while it is open."""
+
+    database: Database
+    operators: Database
+    writer: Writer
+    origins: Origins
+
+    def __init__(self, settings: Settings, database_url: str) -> None:
+        self.settings = settings
+        self.metrics = Metrics()
+        self.tokens = Tokens(
+            keys.from_settings(settings), ttl_seconds=settings.widget_session_ttl_minutes * 60
+        )
+        self.gate = Gate(settings, self._make_limiter(), self.metrics)
+        self._database_url = database_url
+
+    def _make_limiter(self) -> Limiter:
+        local = MemoryLimiter()
+        url = self.settings.redis_url
+        self.limiter: Limiter = (
+            RedisLimiter(url, fallback=local, on_away=self.metrics.limits_local.set)
+            if url
+            else local
+        )
+        return self.limiter
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[None]:
+        """Connections and background work for as long as the application serves."""
+        url, settings = self._database_url, self.settings
+        async with AsyncExitStack() as stack:
+            self.database = await Database.open(url, APPLICATION, size=settings.database_pool_size)
+            stack.push_async_callback(self.database.close)
+            self.operators = await Database.open(url, OPERATOR, size=4, statement_seconds=30)
+            stack.push_async_callback(self.operators.close)
+            await check_role(self.database, APPLICATION)
+            self.origins = Origins(self.database)
+            stack.push_async_callback(self.limiter.aclose)
+            for work in (self._reap(), self.gate.follow_overrides(self.operators)):
+                stack.push_async_callback(_cancel, asyncio.create_task(work))
+            self.writer = Writer(url, APPLICATION, on_batch=self.metrics.batch)
+            # Last in, first out: the queue drains while everything it needs is still there.
+            stack.push_async_callback(self.writer.close)
+            yield
+
+    async def _reap(self) -> None:
+        """Forget old idempotency keys, a batch at a time, as long as there are any."""
+        hours = self.settings.idempotency_ttl_hours
+        while True:
+            try:
+                await asyncio.sleep(REAP_SECONDS)
+                while await messages.reap_keys(self.operators, hours):
+                    await asyncio.sleep(REAP_PAUSE_SECONDS)
+            except HlasError as error:
+                telemetry.warning("reaper_paused", error_code=error.code)
+
+
+async def _cancel(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task

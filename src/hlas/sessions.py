@@ -1,0 +1,177 @@
+"""Visitors' sessions: from an origin to its tenant, a conversation and a short-lived token."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import uuid_utils
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic_core import PydanticCustomError
+
+from hlas import errors
+from hlas.db import Database, Queries, Row
+from hlas.origins import Origin
+from hlas.payloads import Metadata
+from hlas.tokens import Session, Tokens
+
+queries = Queries.beside(__file__)
+
+ORIGIN_CACHE_SECONDS = 2.0
+ORIGIN_CACHE_ENTRIES = 10_000
+
+
+class NewSession(BaseModel):
+    """What a page may tell about its visitor when it opens a session."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    visitor_id: str | None = Field(
+        default=None, max_length=128, description="the page's own id of the visitor, not verified"
+    )
+    metadata: Metadata = Field(
+        default_factory=dict, description="anything the page wants to keep with the conversation"
+    )
+
+    @field_validator("visitor_id")
+    @classmethod
+    def _printable(cls, visitor_id: str | None) -> str | None:
+        if visitor_id is not None and not visitor_id.isprintable():
+            raise PydanticCustomError("invalid_character", "control character")
+        return visitor_id or None
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """The tenant an origin belongs to."""
+
+    tenant_id: str
+    is_active: bool
+
+
+def request_origin(origins: Sequence[str], referers: Sequence[str]) -> Origin:
+    """The one valid Origin of a request; Referer's only when there is no Origin at all."""
+    if not origins:
+        found = Origin.of_url(referers[0]) if len(referers) == 1 else None
+    else:
+        found = Origin.parse(origins[0]) if len(origins) == 1 else None
+    if found is None:
+        raise errors.InvalidOrigin
+    return found
+
+
+class Origins:
+    """Which tenant an origin belongs to, remembered for a moment and while the database is away."""
+
+    def __init__(self, database: Database, clock: Callable[[], float] = time.monotonic) -> None:
+        self._database = database
+        self._clock = clock
+        self._known: dict[Origin, tuple[float, Host | None]] = {}
+
+    async def host(self, origin: Origin) -> Host | None:
+        known = self._known.get(origin)
+        now = self._clock()
+        if known is not None and known[0] > now:
+            return known[1]
+        try:
+            row = await self._database.one(
+                queries.resolve_origin, origin.scheme, origin.hosts, origin.port
+            )
+        except errors.Unavailable:
+            if known is None:
+                raise
+            return known[1]
+        found = Host(row["tenant_id"], row["is_active"]) if row else None
+        self._remember(origin, now + ORIGIN_CACHE_SECONDS, found)
+        return found
+
+    def remembered(self, origin: Origin) -> Host | None:
+        """What was last known, however long ago; asks nobody."""
+        known = self._known.get(origin)
+        return known[1] if known else None
+
+    def _remember(self, origin: Origin, until: float, host: Host | None) -> None:
+        self._known.pop(origin, None)
+        if len(self._known) >= ORIGIN_CACHE_ENTRIES:
+            del self._known[next(iter(self._known))]
+        self._known[origin] = (until, host)
+
+
+async def open_session(
+    database: Database, tokens: Tokens, origin: Origin, new: NewSession
+) -> tuple[dict[str, Any], Session]:
+    """A new conversation at the origin's tenant, and the token to it."""
+    conversation_id = str(uuid_utils.uuid7())
+    row = await database.one(
+        queries.open_session,
+        origin.scheme,
+        origin.hosts,
+        origin.port,
+        conversation_id,
+        new.visitor_id,
+        str(origin),
+        new.metadata,
+    )
+    if row is None:
+        raise errors.DomainNotAllowed
+    if not row["is_active"]:
+        raise errors.TenantInactive
+    return _grant(tokens, row["tenant_id"], conversation_id, str(origin), row)
+
+
+async def refresh(
+    database: Database, tokens: Tokens, session: Session
+) -> tuple[dict[str, Any], Session]:
+    """A new token to the same conversation, if it still stands."""
+    row = await check(database, session)
+    if row["status"] != "open":
+        raise errors.ConversationClosed
+    return _grant(tokens, session.tenant_id, session.conversation_id, session.origin, row)
+
+
+async def check(database: Database, session: Session) -> Row:
+    """Ask the database whether the session still stands, where no other statement will."""
+    row = await database.one(queries.check_session, session.tenant_id, session.conversation_id)
+    return require_standing(session, row)
+
+
+def require_standing(session: Session, row: Row | None) -> Row:
+    """A token is a claim; the row says whether its tenant and conversation still stand."""
+    if row is None or row["is_active"] is None or row["status"] is None:
+        raise errors.ConversationNotFound
+    if not row["is_active"]:
+        raise errors.TenantInactive
+    if row["token_generation"] != session.generation:
+        raise errors.SessionRevoked
+    return row
+
+
+def _grant(
+    tokens: Tokens, tenant_id: str, conversation_id: str, origin: str, row: Row
+) -> tuple[dict[str, Any], Session]:
+    token = tokens.issue(tenant_id, conversation_id, origin, row["token_generation"])
+    answer = {
+        "conversation_id": conversation_id,
+        "token": token,
+        "expires_in": tokens.ttl_seconds,
+        "ui_config": row["ui_config"],
+    }
+    return answer, tokens.verify(token)
+
+
+def bearer(headers: Sequence[str]) -> str:
+    """The token of an Authorization header."""
+    if not headers:
+        raise errors.MissingAuthorization
+    scheme, _, token = headers[0].partition(" ")
+    if len(headers) > 1 or scheme.lower() != "bearer" or not token or " " in token:
+        raise errors.InvalidAuthorization
+    return token
+
+
+def require_origin(session: Session, origins: Sequence[str]) -> None:
+    """A token works on the origin it was issued to; a request without Origin is no browser's."""
+    if origins:
+        found = Origin.parse(origins[0]) if len(origins) == 1 else None
+        if found is None or str(found) != session.origin:
+            raise errors.OriginMismatch

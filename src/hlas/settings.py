@@ -1,0 +1,162 @@
+"""One frozen Settings, read from the environment and .env, checked before anything starts."""
+
+import ipaddress
+from pathlib import Path
+from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, model_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+from hlas.limits import Limit
+
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+
+class ConfigurationError(Exception):
+    """A setting is wrong; the message is one line that names the variable."""
+
+
+def _limit(value: Any) -> Any:
+    return Limit.parse(value) if isinstance(value, str) else value
+
+
+def _networks(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    return tuple(ipaddress.ip_network(part.strip()) for part in value.split(",") if part.strip())
+
+
+def _secrets(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    return tuple(part.strip() for part in value.split(",") if part.strip())
+
+
+def _database_url(value: str) -> str:
+    if value and urlsplit(value).scheme not in {"postgresql", "postgres"}:
+        raise ValueError("must start with postgresql://")
+    return value
+
+
+def _redis_url(value: str) -> str:
+    if value and urlsplit(value).scheme not in {"redis", "rediss", "unix"}:
+        raise ValueError("must start with redis://, rediss:// or unix://")
+    return value
+
+
+RateLimit = Annotated[Limit | None, NoDecode, BeforeValidator(_limit)]
+
+
+class Settings(BaseSettings):
+    model_config = SettingsConfigDict(
+        env_file=".env",
+        frozen=True,
+        extra="ignore",
+        hide_input_in_errors=True,
+        env_ignore_empty=True,
+    )
+
+    database_url: Annotated[str, AfterValidator(_database_url)] = Field(
+        "", description="PostgreSQL 15 or newer; empty: an embedded server in DATA_DIR"
+    )
+    data_dir: Path = Field(
+        Path(".hlas"), description="where the embedded database and generated secrets are kept"
+    )
+    database_pool_size: int = Field(
+        8, ge=1, le=200, description="connections each worker keeps for reading, beside its writer"
+    )
+    redis_url: Annotated[str, AfterValidator(_redis_url)] = Field(
+        "", description="shares limits between workers and hosts; empty: kept in each process"
+    )
+    widget_session_jwt_secret: str = Field(
+        "",
+        repr=False,
+        description="signs visitors' tokens, at least 32 bytes; empty: made once and kept in "
+        "DATA_DIR when the database is embedded, required otherwise",
+    )
+    widget_session_jwt_secrets: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_secrets)] = (
+        Field(
+            (),
+            repr=False,
+            description="several secrets for rotation, comma-separated, newest first: the first "
+            "signs, all verify; replaces WIDGET_SESSION_JWT_SECRET",
+        )
+    )
+    widget_session_ttl_minutes: int = Field(
+        10, ge=1, le=1440, description="how long a visitor's token is valid"
+    )
+    widget_session_refresh_hours: int = Field(
+        720, ge=0, le=8760, description="how long after expiry a token may still be refreshed"
+    )
+    rate_limit_session_ip: RateLimit = Field(
+        Limit(30, 60), description="sessions opened from one address"
+    )
+    rate_limit_session_tenant: RateLimit = Field(
+        Limit(600, 60), description="sessions opened at one tenant"
+    )
+    rate_limit_messages_ip: RateLimit = Field(
+        Limit(120, 60), description="messages sent from one address"
+    )
+    rate_limit_messages_tenant: RateLimit = Field(
+        Limit(3000, 60), description="messages sent to one tenant"
+    )
+    rate_limit_messages_conversation: RateLimit = Field(
+        Limit(30, 60), description="messages sent in one conversation"
+    )
+    rate_limit_enforce: bool = Field(
+        default=True, description="false: log and count what would be blocked, block nothing"
+    )
+    max_json_body_bytes: int = Field(
+        65536, ge=1024, le=16 * 1024 * 1024, description="largest request body"
+    )
+    max_message_text_len: int = Field(
+        2000, ge=1, le=100_000, description="longest message, in code points"
+    )
+    idempotency_ttl_hours: int = Field(
+        168, ge=1, le=8760, description="how long an Idempotency-Key is remembered at least"
+    )
+    trusted_proxies: Annotated[tuple[Network, ...], NoDecode, BeforeValidator(_networks)] = Field(
+        (), description="CIDRs, comma-separated, whose X-Forwarded-For is believed"
+    )
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        "info", description="least severe event that is logged"
+    )
+    log_format: Literal["", "json", "console"] = Field(
+        "", description="json or console; empty: console on a terminal, json elsewhere"
+    )
+
+    @model_validator(mode="after")
+    def _secrets_are_long(self) -> "Settings":
+        for secret in self.signing_secrets:
+            if len(secret.encode()) < 32:
+                raise ValueError(
+                    "WIDGET_SESSION_JWT_SECRET: every secret needs at least 32 bytes; "
+                    "make one with: openssl rand -base64 48"
+                )
+        if self.database_url and not self.signing_secrets:
+            raise ValueError(
+                "WIDGET_SESSION_JWT_SECRET: required when DATABASE_URL is set; "
+                "make one with: openssl rand -base64 48"
+            )
+        return self
+
+    @property
+    def signing_secrets(self) -> tuple[str, ...]:
+        single = (self.widget_session_jwt_secret,) if self.widget_session_jwt_secret else ()
+        return self.widget_session_jwt_secrets or single
+
+    @property
+    def embedded(self) -> bool:
+        return not self.database_url
+
+
+def load(**overrides: Any) -> Settings:
+    """The settings of this environment; a bad one raises one line that names it."""
+    try:
+        return Settings(**overrides)
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = "_".join(str(part) for part in first["loc"][:1]).upper()
+        reason = first["msg"].removeprefix("Value error, ")
+        raise ConfigurationError(f"{name}: {reason}" if name else reason) from None

@@ -1,0 +1,203 @@
+"""One JSON object a line, the same request id on all of them, and a metric for every answer."""
+
+import asyncio
+import logging
+import re
+import sys
+import time
+from collections.abc import Container
+from contextvars import ContextVar
+from typing import Any, BinaryIO, Final
+
+import orjson
+import structlog
+import uuid_utils
+from structlog.typing import EventDict, FilteringBoundLogger, WrappedLogger
+
+from hlas.asgi import Application, Message, Receive, Scope, Send
+from hlas.metrics import Metrics
+
+# Where a request is going as long as no router has said so.
+ROUTE = "hlas.route"
+UNMATCHED = "unmatched"
+
+_REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,128}")
+
+# What is known of the request under way; every line logged meanwhile carries it.
+_context: ContextVar[dict[str, Any]] = ContextVar("hlas_request")
+_nowhere: Final[dict[str, Any]] = {}
+
+
+class Sink:
+    """Lines of one turn of the event loop leave in one write."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream = stream
+        self._lines: list[bytes] = []
+
+    def msg(self, line: bytes) -> None:
+        self._lines.append(line)
+        if len(self._lines) > 1:
+            return
+        try:
+            asyncio.get_running_loop().call_soon(self.flush)
+        except RuntimeError:
+            self.flush()
+
+    debug = info = warning = error = critical = exception = msg
+
+    def flush(self) -> None:
+        if self._lines:
+            data = b"\n".join(self._lines) + b"\n"
+            self._lines.clear()
+            self._stream.write(data)
+            self._stream.flush()
+
+
+_sink = Sink(sys.stderr.buffer)
+_logger: FilteringBoundLogger = structlog.get_logger()
+
+
+def configure(level: str = "info", log_format: str = "", stream: BinaryIO | None = None) -> None:
+    """Send our log lines and everybody else's to one place in one shape."""
+    global _sink, _logger  # noqa: PLW0603  # one process has one log
+    stream = stream or sys.stderr.buffer
+    _sink = Sink(stream)
+    console = log_format == "console" or (not log_format and stream.isatty())
+    renderer = _console if console else _json
+    processors = [_add_context, structlog.processors.add_log_level, _add_time, renderer]
+    number = logging.getLevelNamesMapping()[level.upper()]
+    structlog.configure(
+        processors=processors,
+        wrapper_class=structlog.make_filtering_bound_logger(number),
+        logger_factory=lambda *_: _sink,
+        cache_logger_on_first_use=False,
+    )
+    _logger = structlog.get_logger().bind()
+    handler = _Foreign()
+    logging.basicConfig(handlers=[handler], level=max(number, logging.WARNING), force=True)
+    for name in ("uvicorn", "uvicorn.error", "uvicorn.access", "asyncio"):
+        logging.getLogger(name).handlers.clear()
+        logging.getLogger(name).propagate = True
+
+
+def flush() -> None:
+    _sink.flush()
+
+
+class _Foreign(logging.Handler):
+    """Other libraries' records in our shape: where and how bad, and never the values in them."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        fields: dict[str, Any] = {"logger": record.name, "detail": str(record.msg)[:300]}
+        if record.exc_info and record.exc_info[0]:
+            fields["error"] = record.exc_info[0].__name__
+        method = _logger.error if record.levelno >= logging.ERROR else _logger.warning
+        method("library", **fields)
+
+
+def _add_context(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
+    return {**event, **_context.get(_nowhere)}
+
+
+def _add_time(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
+    now = time.time()
+    whole = time.gmtime(now)
+    event["time"] = (
+        f"{whole.tm_year:04}-{whole.tm_mon:02}-{whole.tm_mday:02}T{whole.tm_hour:02}:"
+        f"{whole.tm_min:02}:{whole.tm_sec:02}.{int(now % 1 * 1000):03}Z"
+    )
+    return event
+
+
+def _json(_: WrappedLogger, __: str, event: EventDict) -> bytes:
+    return orjson.dumps(event, default=repr)
+
+
+_rendered = structlog.dev.ConsoleRenderer(colors=True, sort_keys=False)
+
+
+def _console(logger: WrappedLogger, name: str, event: EventDict) -> bytes:
+    event["timestamp"] = str(event.pop("time"))[11:19]
+    return str(_rendered(logger, name, event)).encode()
+
+
+def debug(event: str, **fields: Any) -> None:
+    _logger.debug(event, **fields)
+
+
+def info(event: str, **fields: Any) -> None:
+    _logger.info(event, **fields)
+
+
+def warning(event: str, **fields: Any) -> None:
+    _logger.warning(event, **fields)
+
+
+def error(event: str, **fields: Any) -> None:
+    _logger.error(event, **fields)
+
+
+def bind(**fields: Any) -> None:
+    """Let every further line of this request carry these."""
+    _context.get({}).update(fields)
+
+
+def request_id() -> str:
+    return str(_context.get(_nowhere).get("request_id", ""))
+
+
+class RequestMiddleware:
+    """Outermost: gives the request its id, and tells afterwards how it went."""
+
+    def __init__(self, app: Application, metrics: Metrics, routes: Container[str]) -> None:
+        self.app = app
+        self.metrics = metrics
+        self.routes = routes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        started = time.perf_counter()
+        identifier = _identifier(scope)
+        header = (b"x-request-id", identifier)
+        _context.set({"request_id": identifier.decode()})
+        scope[ROUTE] = scope["path"] if scope["path"] in self.routes else UNMATCHED
+        status = 0
+
+        async def send_with_id(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                message["headers"].append(header)
+            await send(message)
+
+        try:
+            await self.app(scope, receive, send_with_id)
+        finally:
+            seconds = time.perf_counter() - started
+            route = route_of(scope)
+            self.metrics.request(scope["method"], route, status, seconds)
+            _logger.info(
+                "request",
+                method=scope["method"],
+                route=route,
+                status=status,
+                duration_ms=round(seconds * 1000, 2),
+            )
+
+
+def _identifier(scope: Scope) -> bytes:
+    for name, value in scope["headers"]:
+        if name == b"x-request-id":
+            if _REQUEST_ID.fullmatch(value):
+                return bytes(value)
+            break
+    return str(uuid_utils.uuid7()).encode()
+
+
+def route_of(scope: Scope) -> str:
+    """The route's template: a fixed set of values, whatever paths strangers make up."""
+    route = scope.get("route")
+    return str(route.path if route is not None else scope[ROUTE])

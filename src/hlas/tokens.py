@@ -1,0 +1,149 @@
+"""Widget tokens: short-lived, signed, bound to one tenant, conversation and origin."""
+
+import base64
+import hashlib
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+from uuid import UUID
+
+import jwt
+
+from hlas.errors import InvalidClaims, InvalidToken, SessionExpired, TokenExpired
+
+ALGORITHM = "HS256"
+AUDIENCE = "hlas-widget"
+LEEWAY_SECONDS = 30
+LONGEST = 2048
+CACHED = 20_000
+
+_FORM = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """What a verified token says; the database confirms it with the statement that follows."""
+
+    tenant_id: str
+    conversation_id: str
+    origin: str
+    generation: int
+    expires_at: int
+
+
+def key_id(secret: str) -> str:
+    return hashlib.sha256(b"hlas-kid:" + secret.encode()).hexdigest()[:12]
+
+
+class KeySource(Protocol):
+    """Signing secrets, newest first; may change while the service runs."""
+
+    def secrets(self) -> tuple[str, ...]: ...
+
+
+class Tokens:
+    def __init__(
+        self, keys: KeySource, ttl_seconds: int, clock: Callable[[], float] = time.time
+    ) -> None:
+        self.ttl_seconds = ttl_seconds
+        self._keys = keys
+        self._clock = clock
+        self._secrets: tuple[str, ...] = ()
+        self._by_id: dict[str, str] = {}
+        # Verified tokens until they expire; the oldest go first.
+        self._verified: dict[str, Session] = {}
+
+    def issue(self, tenant_id: str, conversation_id: str, origin: str, generation: int) -> str:
+        self._load_keys()
+        now = int(self._clock())
+        claims = {
+            "aud": AUDIENCE,
+            "tid": tenant_id,
+            "cid": conversation_id,
+            "org": origin,
+            "gen": generation,
+            "iat": now,
+            "exp": now + self.ttl_seconds,
+        }
+        secret = self._secrets[0]
+        return jwt.encode(claims, secret, algorithm=ALGORITHM, headers={"kid": key_id(secret)})
+
+    def verify(self, token: str) -> Session:
+        self._load_keys()
+        session = self._verified.get(token)
+        if session is None:
+            session = self._remember(token, self._decode(token))
+        if session.expires_at + LEEWAY_SECONDS <= self._clock():
+            self._verified.pop(token, None)
+            raise TokenExpired
+        return session
+
+    def verify_for_refresh(self, token: str, window_seconds: int) -> Session:
+        self._load_keys()
+        session = self._decode(token)
+        if session.expires_at + max(window_seconds, LEEWAY_SECONDS) <= self._clock():
+            raise SessionExpired
+        return session
+
+    def _remember(self, token: str, session: Session) -> Session:
+        if len(self._verified) >= CACHED:
+            del self._verified[next(iter(self._verified))]
+        self._verified[token] = session
+        return session
+
+    def _load_keys(self) -> None:
+        secrets = self._keys.secrets()
+        if secrets is not self._secrets:
+            self._secrets = secrets
+            self._by_id = {key_id(secret): secret for secret in secrets}
+            self._verified.clear()
+
+    def _decode(self, token: str) -> Session:
+        if len(token) > LONGEST or not _FORM.fullmatch(token):
+            raise InvalidToken
+        try:
+            header = jwt.get_unverified_header(token)
+            secret = self._by_id[header["kid"]] if header.get("typ") == "JWT" else ""
+            claims = jwt.decode(
+                token,
+                secret,
+                algorithms=[ALGORITHM],
+                options={"verify_exp": False, "verify_aud": False, "verify_iat": False},
+            )
+        except (jwt.InvalidTokenError, KeyError, TypeError, ValueError):
+            raise InvalidToken from None
+        _require_canonical(token)
+        return _session(claims)
+
+
+def _require_canonical(token: str) -> None:
+    """Base64 has several spellings of the same bytes; only ours is a token."""
+    for part in token.split("."):
+        padded = part + "=" * (-len(part) % 4)
+        if base64.urlsafe_b64encode(base64.urlsafe_b64decode(padded)).decode() != padded:
+            raise InvalidToken
+
+
+def _session(claims: dict[str, Any]) -> Session:
+    """Claims of the exact types we issue; nothing is converted."""
+    if claims.get("aud") != AUDIENCE:
+        raise InvalidClaims
+    numbers = [claims.get(name) for name in ("gen", "iat", "exp")]
+    texts = [claims.get(name) for name in ("tid", "cid", "org")]
+    if not all(type(number) is int for number in numbers):
+        raise InvalidClaims
+    if not all(isinstance(text, str) for text in texts):
+        raise InvalidClaims
+    tenant_id, conversation_id, origin = (str(text) for text in texts)
+    if not (_is_uuid(tenant_id) and _is_uuid(conversation_id)):
+        raise InvalidClaims
+    return Session(tenant_id, conversation_id, origin, claims["gen"], claims["exp"])
+
+
+def _is_uuid(text: str) -> bool:
+    try:
+        return str(UUID(text)) == text
+    except ValueError:
+        return False

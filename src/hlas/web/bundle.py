@@ -1,0 +1,74 @@
+"""One script out of the widget's modules, with no JavaScript tools on the machine."""
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+
+IMPORT = re.compile(
+    r'^import (?P<names>\{[^}]*\}|\w+) from "\./(?P<file>[\w.-]+)";\n', re.MULTILINE
+)
+EXPORT = re.compile(r"^export (?=const |let |class |function |async function )", re.MULTILINE)
+TOP_LEVEL = re.compile(r"^(?:const|let|class|(?:async )?function) (\w+)", re.MULTILINE)
+MODULE_SYNTAX = re.compile(r"^(?:import|export)\b(?!\.meta)", re.MULTILINE)
+
+
+class BundleError(Exception):
+    """The modules use something that the bundler does not understand."""
+
+
+def bundle(entry: Path) -> str:
+    """All modules that the entry needs, each after what it imports, in one function's scope:
+    inside it the minifier may shorten every name.
+    """
+    parts = list(_modules(entry, set()))
+    seen: set[str] = set()
+    for name in TOP_LEVEL.findall("".join(parts)):
+        if name in seen:
+            raise BundleError(f"two modules define {name}")
+        seen.add(name)
+    return "(() => {\n" + "\n".join(parts) + "\n})();\n"
+
+
+def _modules(file: Path, done: set[Path]) -> Iterator[str]:
+    done.add(file)
+    source = file.read_text(encoding="utf-8")
+    for found in IMPORT.finditer(source):
+        dependency = file.parent / found["file"]
+        if dependency in done:
+            continue
+        if dependency.suffix == ".css":
+            done.add(dependency)
+            style = minify("text/css", dependency.read_text(encoding="utf-8"))
+            yield f"const {found['names']} = {json.dumps(style, ensure_ascii=False)};\n"
+        else:
+            yield from _modules(dependency, done)
+    source = EXPORT.sub("", IMPORT.sub("", source))
+    if MODULE_SYNTAX.search(source):
+        raise BundleError(f"{file.name}: only plain named imports and exports are understood")
+    yield source
+
+
+def minify(media_type: str, source: str) -> str:
+    """The source made smaller; as it is where the minifier has no build for the machine."""
+    if find_spec("minify") is None:
+        return source
+    # In a process of its own: the minifier brings a Go runtime, which must not stay in a server.
+    done = subprocess.run(  # noqa: S603 - our own interpreter, constant arguments
+        [sys.executable, "-c", _MINIFY, media_type],
+        input=source.encode(),
+        capture_output=True,
+        check=True,
+        timeout=60,
+    )
+    return done.stdout.decode()
+
+
+_MINIFY = """
+import sys, minify
+source = sys.stdin.buffer.read().decode()
+sys.stdout.buffer.write(minify.string(sys.argv[1], source).encode())
+"""

@@ -1,0 +1,8 @@
+declare module "*.css" {
+  const text: string;
+  export default text;
+}
+
+interface Window {
+  hlas: HTMLElement;
+}

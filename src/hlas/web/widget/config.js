@@ -1,0 +1,64 @@
+/**
+ * @typedef {object} Config
+ * @property {string} [title]
+ * @property {string} [subtitle]
+ * @property {string} [greeting]
+ * @property {string} [placeholder]
+ * @property {string} [launcher]
+ * @property {string} [language]
+ * @property {string} [color]
+ * @property {string} [color_text]
+ * @property {string} [position]
+ * @property {string} [theme]
+ * @property {string} [z_index]
+ * @property {string} [privacy_url]
+ * @property {string[]} suggestions
+ */
+
+/** What may be configured, and what each value must look like. @type {Record<string, RegExp>} */
+const rules = {
+  title: /^.{1,60}$/,
+  subtitle: /^.{1,80}$/,
+  greeting: /^[^]{1,500}$/,
+  placeholder: /^.{1,80}$/,
+  launcher: /^.{1,24}$/,
+  language: /^\w\w/,
+  color: /^#[\da-f]{6}$/i,
+  color_text: /^#[\da-f]{6}$/i,
+  position: /^left$/,
+  theme: /^(light|dark)$/,
+  z_index: /^\d{1,9}$/,
+  privacy_url: /^https?:\/\/\S+$/i,
+};
+
+/** The page's own data- attributes win over what the tenant has set; what does not fit is passed over.
+ * @param {HTMLElement} host @param {any} remote @returns {Config} */
+export function readConfig(host, remote) {
+  /** @type {any} */
+  const config = {};
+  for (const name in rules) {
+    config[name] = [host.getAttribute("data-" + name.replace("_", "-")), remote?.[name]].find(
+      (value) => /string|number/.test(typeof value) && rules[name]?.test(value),
+    );
+  }
+  const asked = host.dataset.suggestions?.split("|") ?? remote?.suggestions;
+  config.suggestions = (Array.isArray(asked) ? asked : [])
+    .filter((text) => typeof text === "string" && /^.{1,80}$/.test(text))
+    .slice(0, 6);
+  return config;
+}
+
+/** @param {string} hex */
+function luminance(hex) {
+  const part = (/** @type {number} */ at) => (parseInt(hex.slice(at, at + 2), 16) / 255) ** 2.2;
+  return 0.2126 * part(1) + 0.7152 * part(3) + 0.0722 * part(5) + 0.05;
+}
+
+/** A text colour that can be read on the accent, whatever was configured (WCAG AA).
+ * @param {string} back @param {string} [wanted] */
+export const readable = (back, wanted = "#ffffff") =>
+  [wanted, "#ffffff"].find((front) => {
+    const ratio = luminance(back) / luminance(front);
+    // The power curve is a little off the exact one, hence more than 4.5.
+    return Math.max(ratio, 1 / ratio) > 4.6;
+  }) ?? "#000000";

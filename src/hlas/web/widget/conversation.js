@@ -1,0 +1,292 @@
+import { load, names, save } from "./storage.js";
+import { backoff, call, isFinal, lock, newKey, session, sleep } from "./transport.js";
+
+/**
+ * @typedef {{key: string, text: string, at: number, tries?: number, next?: number, failed?: boolean}} Entry
+ *   a message not acknowledged yet; it lives in storage until it is
+ * @typedef {{id: string, seq?: number, role: string, content: string, metadata?: any, created_at?: string}} Row
+ * @typedef {object} Item what the visitor sees as one message
+ * @property {string} role
+ * @property {string} text
+ * @property {number} at
+ * @property {number} part which conversation of this page it belongs to
+ * @property {string} [key]
+ * @property {string} [id]
+ * @property {number} [seq]
+ * @property {"sending" | "waiting" | "failed"} [state]
+ * @property {any} [node]
+ */
+
+/** @type {Item[]} */
+let items = [];
+/** @type {Map<string, Item>} by message id, and by reference before the id is known */
+const known = new Map();
+/** @type {Set<number>} */
+const seen = new Set();
+let part = 0;
+let cursor = 0;
+let wanted = false;
+let last = 0;
+/** @type {string | undefined} */
+let current;
+let replying = false;
+/** @type {"" | "waiting" | "unavailable"} */
+let trouble = "";
+/** @type {ReturnType<typeof setTimeout>} */
+let sendTimer;
+/** @type {ReturnType<typeof setTimeout>} */
+let pollTimer;
+let pace = 0;
+let reading = Promise.resolve();
+
+/** @type {(event: string, detail?: any) => void} */
+let tell = () => {};
+
+const channel = new BroadcastChannel("hlas");
+
+/** The part of a key that comes back in history, so that a lost answer never shows a message twice.
+ * @param {string} key */
+const reference = (key) => key.slice(0, 12);
+
+/** @returns {Entry[]} */
+const outbox = () =>
+  names("out:")
+    .map((name) => load(name))
+    .filter(Boolean)
+    .sort((a, b) => a.at - b.at || (a.key < b.key ? -1 : 1));
+
+/** @param {Entry} entry */
+const keep = (entry) => save("out:" + entry.key, entry);
+
+/** Brings the items in line with storage, which other tabs change too. */
+function sync() {
+  const id = session()?.conversation_id;
+  if (id !== current) {
+    if (!id) {
+      items = [];
+      known.clear();
+      wanted = false;
+    } else if (current) part++;
+    seen.clear();
+    cursor = 0;
+    current = id;
+    tell("session");
+  }
+  let stuck = false;
+  for (const item of items) delete item.state;
+  for (const entry of outbox()) {
+    let item = known.get(reference(entry.key));
+    if (!item) {
+      item = { key: entry.key, role: "user", text: entry.text, at: entry.at, part };
+      known.set(reference(entry.key), item);
+      items.push(item);
+    }
+    stuck ||= !entry.failed && (entry.tries ?? 0) > (navigator.onLine ? 1 : 0);
+    item.part = part;
+    item.state = entry.failed ? "failed" : stuck ? "waiting" : "sending";
+    last = Math.max(last, entry.at);
+  }
+  items.sort((a, b) => a.part - b.part || (a.seq ?? a.at) - (b.seq ?? b.at));
+  tell("change");
+}
+
+/** @param {string} conversation @param {Row[]} rows */
+function merge(conversation, rows) {
+  if (conversation !== session()?.conversation_id) return;
+  if (conversation !== current) sync();
+  for (const row of rows) {
+    let item = known.get(row.id) ?? known.get(`${row.metadata?.ref}`);
+    if (!item) {
+      last = Math.max(Date.now(), last + 1);
+      item = { role: row.role, text: `${row.content}`, at: last, part };
+      items.push(item);
+      if ((cursor || !row.seq) && row.role !== "user") tell("message", row);
+    }
+    if (item.state) acknowledge(/** @type {string} */ (item.key));
+    known.set((item.id = row.id), item);
+    if (row.seq) {
+      seen.add((item.seq = row.seq));
+      item.at = Date.parse(row.created_at ?? "") || item.at;
+    }
+  }
+  while (seen.has(cursor + 1)) cursor++;
+  sync();
+}
+
+/** @param {string} key */
+function acknowledge(key) {
+  // Forgotten, or acknowledged by another answer: there is nothing left to do.
+  if (!load("out:" + key)) return;
+  save("out:" + key);
+  save("reply", key);
+  tell("sent", { key });
+}
+
+/** Sends what waits, oldest first; only one tab does so at a time. */
+const flush = () =>
+  lock("send", async () => {
+    clearTimeout(sendTimer);
+    let wait = 0;
+    for (let entry; !wait && (entry = outbox().find((one) => !one.failed)); sync()) {
+      const { key, text, tries = 0, next = 0 } = entry;
+      const metadata = { ref: reference(key) };
+      wait = Math.max(0, next - Date.now());
+      if (wait) break;
+      try {
+        const answer = await call("/widget/messages", { body: { text, metadata }, key });
+        acknowledge(key);
+        merge(answer.conversation_id, [
+          { id: answer.message_id, role: "user", content: text, metadata },
+        ]);
+      } catch (error) {
+        const refusal = /** @type {import("./transport.js").Refusal} */ (error);
+        const failed = isFinal(refusal);
+        if (!failed) wait = backoff(tries, refusal);
+        // What the server asks for binds every tab; a dead network is tried again when it is back.
+        const hold = refusal.status && wait && Date.now() + wait;
+        if (load("out:" + key)) keep({ ...entry, tries: tries + 1, next: hold, failed });
+      }
+    }
+    if (wait) sendTimer = setTimeout(flush, wait);
+    else reply();
+  });
+
+/** Asks for the answer to the last message; a reload asks again with the same key. */
+async function reply() {
+  const key = load("reply");
+  if (!key || replying || outbox().some((entry) => !entry.failed)) return;
+  replying = true;
+  sync();
+  for (let tries = 0; tries < 5; tries++) {
+    try {
+      const options = { body: {}, key: "reply-" + key, timeout: 9e4 };
+      const answer = await call("/widget/messages/assistant", options);
+      if (answer.text) {
+        const row = { id: answer.message_id, role: "assistant", content: answer.text };
+        merge(answer.conversation_id, [row]);
+      }
+      break;
+    } catch (error) {
+      const refusal = /** @type {import("./transport.js").Refusal} */ (error);
+      if (isFinal(refusal)) break;
+      await sleep(backoff(tries, refusal));
+    }
+  }
+  replying = false;
+  if (load("reply") === key) save("reply");
+  await catchUp();
+}
+
+/** Reads what is new, from the last message without a gap before it. */
+const catchUp = () =>
+  (reading = reading.then(async () => {
+    if (!wanted) return;
+    try {
+      for (let more = true; more; ) {
+        const path = `/widget/conversations/*/messages?limit=100&after=${cursor}`;
+        const page = await call(path);
+        const from = cursor;
+        merge(page.conversation_id, page.messages);
+        // The other tabs need not ask for what we have just read.
+        if (page.messages.length) channel.postMessage([page.conversation_id, page.messages]);
+        more = page.paging.has_more && cursor > from;
+      }
+      trouble = "";
+    } catch (error) {
+      trouble = isFinal(/** @type {any} */ (error)) ? "unavailable" : "waiting";
+    }
+    sync();
+    reply();
+  }));
+
+/** Asks often after something has happened, then less and less. */
+function poll() {
+  pace = 2e3;
+  const next = () => {
+    clearTimeout(pollTimer);
+    pollTimer = setTimeout(
+      async () => {
+        if (!document.hidden) {
+          await catchUp();
+          flush();
+        }
+        next();
+      },
+      (pace = Math.min(pace * 1.5, 3e4)),
+    );
+  };
+  next();
+}
+
+/** @param {string} text @returns {string | undefined} the message's key */
+export function send(text) {
+  if (!text.trim()) return undefined;
+  last = Math.max(Date.now(), last + 1);
+  const key = newKey();
+  keep({ key, text: text.trim(), at: last });
+  wake();
+  return key;
+}
+
+/** Tries again what waits for the network, and the given message whatever it waits for.
+ * @param {string} [key] */
+export function wake(key) {
+  const entry = load("out:" + key);
+  if (entry) keep({ ...entry, next: 0, failed: false });
+  sync();
+  flush();
+  poll();
+}
+
+/** @param {string} key */
+export function discard(key) {
+  save("out:" + key);
+  const gone = known.get(reference(key));
+  items = items.filter((item) => item !== gone);
+  sync();
+}
+
+/** Starts or resumes the conversation. */
+export function start() {
+  wanted = true;
+  wake();
+  catchUp();
+}
+
+/** On page load, after sleep and when the network is back; a new visitor costs no request. */
+export function resume() {
+  if (!document.hidden && (session() || outbox()[0])) start();
+}
+
+export function reset() {
+  for (const name of names("")) save(name);
+  sync();
+}
+
+/** The visitor has what is on the screen in front of them. */
+export function markRead() {
+  const mark = load("read");
+  if (current && (mark?.id !== current || mark.seq < cursor)) {
+    save("read", { id: current, seq: cursor });
+  }
+}
+
+export function unread() {
+  const mark = load("read");
+  const from = mark?.id === current ? mark?.seq : 0;
+  return items.filter((item) => item.role !== "user" && item.part === part && (item.seq ?? 0) > from)
+    .length;
+}
+
+export const state = () => ({ items, replying, trouble });
+
+addEventListener("storage", sync);
+channel.onmessage = (/** @type {MessageEvent} */ event) => merge(event.data[0], event.data[1]);
+for (const event of ["online", "offline", "visibilitychange"]) {
+  addEventListener(event, resume);
+}
+
+/** @param {typeof tell} listener */
+export const listen = (listener) => {
+  tell = listener;
+};

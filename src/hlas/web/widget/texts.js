@@ -1,0 +1,60 @@
+/**
+ * What the widget says. A new language is one more entry with the same names.
+ * @typedef {typeof english} Texts
+ */
+const english = {
+  title: "Chat with us",
+  greeting: "Hello! How can we help you?",
+  placeholder: "Write a message…",
+  send: "Send",
+  open: "Open chat",
+  close: "Close chat",
+  unread: "unread",
+  user: "You",
+  assistant: "Assistant",
+  operator: "Operator",
+  sending: "Sending…",
+  waiting: "Waiting for connection…",
+  failed: "Not sent",
+  retry: "Try again",
+  edit: "Edit",
+  unavailable: "Chat is not available right now.",
+  privacy: "Privacy",
+};
+
+/** @type {Texts} */
+const czech = {
+  title: "Napište nám",
+  greeting: "Dobrý den! S čím vám můžeme pomoci?",
+  placeholder: "Napište zprávu…",
+  send: "Odeslat",
+  open: "Otevřít chat",
+  close: "Zavřít chat",
+  unread: "nepřečtené",
+  user: "Vy",
+  assistant: "Asistent",
+  operator: "Operátor",
+  sending: "Odesílá se…",
+  waiting: "Čeká na připojení…",
+  failed: "Neodesláno",
+  retry: "Zkusit znovu",
+  edit: "Upravit",
+  unavailable: "Chat teď není dostupný.",
+  privacy: "Soukromí",
+};
+
+/** @type {Record<string, Texts>} */
+const languages = { en: english, cs: czech, sk: czech };
+
+/** The first wanted language we speak; "auto" and unknown ones are passed over.
+ * @param {(string | undefined)[]} wanted */
+export function pickLanguage(...wanted) {
+  for (const tag of wanted) {
+    const short = `${tag}`.slice(0, 2).toLowerCase();
+    if (languages[short]) return short;
+  }
+  return "en";
+}
+
+/** @param {string} language */
+export const textsOf = (language) => /** @type {Texts} */ (languages[language]);

@@ -1,0 +1,116 @@
+import { load, save } from "./storage.js";
+
+/**
+ * @typedef {{conversation_id: string, token: string, expires_in: number, ui_config: any, until: number}} Session
+ * @typedef {{body?: object, key?: string, token?: string, timeout?: number}} Options
+ * @typedef {{status?: number, code?: string, after: number}} Refusal what a failed call throws
+ */
+
+let base = "";
+
+/** @param {string} address */
+export const setBase = (address) => {
+  base = address.replace(/\/+$/, "");
+};
+
+/** @param {number} time */
+export const sleep = (time) => new Promise((resolve) => setTimeout(resolve, time));
+
+/** crypto.randomUUID is missing on plain http pages, this is not. */
+export const newKey = () => crypto.getRandomValues(new Uint8Array(16)).join("");
+
+/** @type {Record<string, Promise<any>>} */
+const queues = {};
+
+/** One at a time over all tabs; where the browser has no locks, over this tab.
+ * @param {string} name @param {() => Promise<any>} work @returns {Promise<any>} */
+export const lock = (name, work) =>
+  navigator.locks?.request("hlas:" + name, work) ??
+  (queues[name] = Promise.resolve(queues[name]).then(work, work));
+
+/** @returns {Session | undefined} */
+export const session = () => load("session");
+
+/** True when the same request would be refused again. @param {Refusal} refusal */
+export const isFinal = ({ status = 0, code }) =>
+  status >= 400 &&
+  status < 500 &&
+  ![401, 408, 425, 429].includes(status) &&
+  code !== "idempotency_in_progress";
+
+/** Half of the wait is random, so that a crowd does not come back at once.
+ * @param {number} tries @param {Refusal} refusal */
+export const backoff = (tries, { after }) =>
+  Math.max(after * 1000, Math.min(3e4, 500 * 2 ** tries) * (0.5 + Math.random() / 2));
+
+/** A body makes it a POST. @param {string} path @param {Options} options @returns {Promise<any>} */
+async function request(path, { body, key, token, timeout = 15e3 }) {
+  /** @type {Record<string, string>} */
+  const headers = { "Content-Type": "application/json" };
+  if (token) headers.Authorization = "Bearer " + token;
+  if (key) headers["Idempotency-Key"] = key;
+  /** @type {Refusal} */
+  let refusal = { after: 0 };
+  try {
+    const response = await fetch(base + path, {
+      method: body ? "POST" : "GET",
+      headers,
+      body: body && JSON.stringify(body),
+      signal: AbortSignal.timeout(timeout),
+    });
+    const { ok, status } = response;
+    if (!ok) refusal = { status, after: Number(response.headers.get("Retry-After")) };
+    const answer = await response.json();
+    if (ok) return answer;
+    refusal.code = answer.detail;
+  } catch {
+    // No answer, or one that is not ours: what is known of it is thrown below.
+  }
+  throw refusal;
+}
+
+/** @param {Session} [stale] the session that no longer works @param {boolean} [ended] its conversation is over
+ * @returns {Promise<Session>} */
+function renew(stale, ended) {
+  const asked = Date.now();
+  const visitor = load("visitor") ?? newKey();
+  return lock("session", async () => {
+    // Another tab was here first: its new session needs a moment to reach our storage.
+    if (Date.now() - asked > 9) await sleep(60);
+    const current = session();
+    if (current && current.token !== stale?.token) return current;
+    let fresh;
+    if (current && !ended) {
+      try {
+        fresh = await request("/widget/session/refresh", { body: {}, token: current.token });
+      } catch (error) {
+        const { status } = /** @type {Refusal} */ (error);
+        if (![401, 403, 404].includes(status ?? 0)) throw error;
+      }
+    }
+    fresh ??= await request("/widget/session", { body: { visitor_id: visitor } });
+    // Forgotten meanwhile: what the visitor erased must not come back.
+    if (current && !session()) throw { after: 0 };
+    save("visitor", visitor);
+    save("session", { ...fresh, until: Date.now() + fresh.expires_in * 900 });
+    return fresh;
+  });
+}
+
+/** A request of the visitor's conversation, "*" in the path; renews the session when needed.
+ * @param {string} path @param {Options} [options] @returns {Promise<any>} */
+export async function call(path, options) {
+  for (let tries = 0; ; tries++) {
+    let current = session();
+    if (!current || Date.now() > current.until) current = await renew(current);
+    try {
+      const { conversation_id: id, token } = current;
+      return await request(path.replace("*", id), { ...options, token });
+    } catch (error) {
+      const { status, code } = /** @type {Refusal} */ (error);
+      const ended = /^conversation_/.test(code ?? "");
+      if (tries > 1 || (status !== 401 && !ended)) throw error;
+      await renew(current, ended);
+    }
+  }
+}

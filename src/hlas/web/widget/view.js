@@ -1,0 +1,280 @@
+import { readable, readConfig } from "./config.js";
+import { discard, markRead, send, state, unread, wake } from "./conversation.js";
+import { h, icon } from "./dom.js";
+import { markdown } from "./markdown.js";
+import css from "./style.css";
+import { pickLanguage, textsOf } from "./texts.js";
+import { session } from "./transport.js";
+
+/** @typedef {import("./conversation.js").Item} Item */
+
+const bubbleIcon = "M21 11.5a8.4 8.4 0 0 1-12.3 7.4L3 21l2.1-5.7A8.4 8.4 0 1 1 21 11.5z";
+const questionIcon = "M9 9a3 3 0 1 1 4.5 2.6c-1 .6-1.5 1.2-1.5 2.4M12 18v.1";
+const closeIcon = "M6 6l12 12M18 6L6 18";
+const sendIcon = "M12 19V5M5 12l7-7 7 7";
+
+const sheet = new CSSStyleSheet();
+sheet.replaceSync(css);
+
+export const isNarrow = () => matchMedia("(max-width: 480px)").matches;
+
+const badge = h("span", { class: "badge" });
+/** @type {HTMLButtonElement} */
+const launcher = h("button", { class: "launcher", click: () => toggle(!isOpen()) });
+const title = h("strong");
+const subtitle = h("p");
+const face = h("span", { class: "face" }, icon(bubbleIcon));
+/** @type {HTMLButtonElement} */
+const closer = h("button", { click: () => toggle(false) }, icon(closeIcon));
+/** @type {HTMLElement} */
+const log = h("div", { role: "log", tabindex: 0 });
+const status = h("p", { role: "status" });
+const chips = h("div", { class: "chips" });
+/** @type {HTMLTextAreaElement} */
+const input = h("textarea", { rows: 1, maxlength: 2000, enterkeyhint: "send", input: grow });
+/** @type {HTMLButtonElement} */
+const sender = h("button", {}, icon(sendIcon));
+const form = h("form", { submit }, input, sender);
+/** @type {HTMLAnchorElement} */
+const privacy = h("a", { target: "_blank", rel: "noopener", class: "meta" });
+/** @type {HTMLDialogElement} */
+const dialog = h(
+  "dialog",
+  { keydown, close: () => onToggle(false) },
+  h("header", {}, face, h("div", {}, title, subtitle), closer),
+  log,
+  status,
+  chips,
+  form,
+  privacy,
+);
+
+/** @type {HTMLElement} */
+let host;
+/** @type {import("./texts.js").Texts} */
+let texts;
+let language = "";
+/** @type {import("./config.js").Config} */
+let config;
+/** Called when the visitor or the page opens or closes the panel. @type {(open: boolean) => void} */
+let onToggle;
+
+export const isOpen = () => dialog.open;
+
+function grow() {
+  input.style.height = "0";
+  input.style.height = input.scrollHeight + "px";
+}
+
+function toEnd() {
+  log.scrollTop = log.scrollHeight;
+}
+
+/** @param {string} text */
+function write(text) {
+  input.value = text;
+  grow();
+  toEnd();
+  input.focus();
+}
+
+/** @param {Event} event */
+function submit(event) {
+  event.preventDefault();
+  send(input.value);
+  write("");
+}
+
+/** @param {KeyboardEvent} event */
+function keydown(event) {
+  if (event.key === "Escape") toggle(false);
+  // An Enter that ends a composition (Japanese, Chinese) belongs to the input method.
+  if (event.key === "Enter" && event.target === input && !event.shiftKey && !event.isComposing) {
+    submit(event);
+  }
+}
+
+/** @param {boolean} open @param {boolean} [quiet] leaves the focus where it is */
+export function toggle(open, quiet) {
+  if (!open) {
+    if (dialog.matches(":focus-within")) launcher.focus();
+    dialog.close();
+  } else if (!dialog.open) {
+    // A panel over the whole screen keeps the focus inside; beside the page it does not.
+    if (isNarrow()) dialog.showModal();
+    else dialog.open = true;
+    toEnd();
+    if (!quiet) input.focus();
+    onToggle(true);
+  }
+}
+
+/** The on-screen keyboard must not cover the field. */
+function fit() {
+  const { height, offsetTop, scale } = /** @type {VisualViewport} */ (visualViewport);
+  if (scale > 1.01) return;
+  dialog.style.setProperty("--height", height + "px");
+  dialog.style.setProperty("--top", offsetTop + "px");
+}
+
+/** Reads the configuration again and puts it on the screen. */
+export function dress() {
+  config = readConfig(host, session()?.ui_config);
+  language = pickLanguage(config.language, document.documentElement.lang, navigator.language);
+  texts = textsOf(language);
+  host.className = config.position ?? "";
+  host.style.colorScheme = config.theme ?? "";
+  host.style.zIndex = config.z_index ?? "";
+  if (config.color) {
+    host.style.setProperty("--hlas-accent", config.color);
+    host.style.setProperty("--hlas-accent-text", readable(config.color, config.color_text));
+  }
+  dialog.lang = language;
+  title.textContent = config.title ?? texts.title;
+  subtitle.textContent = config.subtitle ?? "";
+  dialog.ariaLabel = log.ariaLabel = title.textContent;
+  closer.ariaLabel = texts.close;
+  sender.ariaLabel = texts.send;
+  input.placeholder = input.ariaLabel = config.placeholder ?? texts.placeholder;
+  privacy.textContent = texts.privacy;
+  privacy.href = config.privacy_url ?? "";
+  privacy.hidden = !config.privacy_url;
+  chips.replaceChildren(
+    ...config.suggestions.map((text) =>
+      h("button", { click: () => (send(text), input.focus()) }, text),
+    ),
+  );
+  render();
+}
+
+/** @param {Item} item */
+function meta(item) {
+  if (!item.state) {
+    const time = new Date(item.at).toLocaleTimeString(language, { timeStyle: "short" });
+    return h("time", { class: "meta" }, time);
+  }
+  const key = `${item.key}`;
+  const line = h("span", { class: "meta" }, texts[item.state]);
+  if (item.state !== "sending") {
+    line.append(h("button", { click: () => wake(key) }, texts.retry));
+  }
+  if (item.state === "failed") {
+    const edit = () => {
+      discard(key);
+      write(item.text);
+    };
+    line.append(h("button", { click: edit }, texts.edit));
+  }
+  return line;
+}
+
+/** @param {string} role @param {string} label @param {any[]} content */
+const row = (role, label, ...content) =>
+  h(
+    "div",
+    { class: "row " + role },
+    h("span", { class: "who" }, label),
+    h("div", { class: "bubble", dir: "auto" }, ...content),
+  );
+
+const roles = ["user", "assistant", "operator"];
+
+/** The item's node; only the line under it changes, so that it is read out once.
+ * @param {Item} item */
+function nodeOf(item) {
+  const look = `${item.state} ${item.at} ${language}`;
+  if (!item.node) {
+    const role = roles.includes(item.role) ? item.role : "system";
+    const content = role === "user" ? [item.text] : markdown(item.text);
+    item.node = row(role, texts[/** @type {"user"} */ (role)] ?? "", ...content);
+    item.node.base = item.node.className;
+  }
+  if (item.node.look !== look) {
+    item.node.look = look;
+    item.node.className = `${item.node.base} ${item.state ?? ""}`;
+    item.node.querySelector(".meta")?.remove();
+    item.node.append(meta(item));
+  }
+  return item.node;
+}
+
+/** @type {Record<string, HTMLElement>} */
+const dividers = {};
+
+/** @param {string} text @param {number} part */
+const divider = (text, part) => (dividers[text + part] ??= h("p", { class: "day" }, text));
+
+/** @param {number} at */
+function day(at) {
+  const noon = (/** @type {Date} */ date) => date.setHours(12, 0, 0, 0);
+  const days = Math.min(0, Math.round((noon(new Date(at)) - noon(new Date())) / 864e5));
+  return days > -2
+    ? new Intl.RelativeTimeFormat(language, { numeric: "auto" }).format(days, "day")
+    : new Date(at).toLocaleDateString(language, { weekday: "long", day: "numeric", month: "long" });
+}
+
+/** @type {[string, HTMLElement] | undefined} */
+let greeting;
+/** @type {any} */
+let typing;
+
+export function render() {
+  const { items, replying, trouble } = state();
+  const text = config.greeting ?? texts.greeting;
+  if (greeting?.[0] !== text) greeting = [text, row("assistant", texts.assistant, ...markdown(text))];
+  const nodes = [greeting[1]];
+  let part = 0;
+  let date = "";
+  for (const item of items) {
+    const label = day(item.at);
+    if (item.part !== part || label !== date) nodes.push(divider(label, item.part));
+    part = item.part;
+    date = label;
+    nodes.push(nodeOf(item));
+  }
+  if (replying) {
+    typing ??= row("assistant typing", texts.assistant, h("i"), h("i"), h("i"));
+    nodes.push(typing);
+  }
+  place(nodes);
+  chips.hidden = items.length > 0;
+  status.textContent = trouble && texts[trouble];
+  if (isOpen() && !document.hidden) markRead();
+  dressLauncher(isOpen() ? 0 : unread());
+}
+
+/** Leaves alone what is in its place: a moved node would be read out again. @param {Node[]} nodes */
+function place(nodes) {
+  const { childNodes, scrollHeight, scrollTop, clientHeight } = log;
+  nodes.forEach((node, index) => {
+    if (childNodes[index] !== node) log.insertBefore(node, childNodes[index] ?? null);
+  });
+  while (childNodes[nodes.length]) log.lastChild?.remove();
+  if (scrollHeight - scrollTop - clientHeight < 80) toEnd();
+}
+
+/** @param {number} count */
+function dressLauncher(count) {
+  const open = isOpen();
+  const kind = config.launcher ?? "chat";
+  const label = open || /^(chat|question)$/.test(kind) ? "" : kind;
+  const shape = open ? closeIcon : kind === "question" ? questionIcon : bubbleIcon;
+  const name = open ? texts.close : label || texts.open;
+  launcher.ariaExpanded = `${open}`;
+  launcher.ariaLabel = count ? `${name}, ${texts.unread}: ${count}` : name;
+  badge.textContent = `${count}`;
+  badge.hidden = !count;
+  const look = shape + label;
+  if (launcher.value !== look) launcher.replaceChildren(icon(shape), label, badge);
+  launcher.value = look;
+}
+
+/** @param {HTMLElement} element @param {ShadowRoot} root @param {typeof onToggle} listener */
+export function mount(element, root, listener) {
+  host = element;
+  onToggle = listener;
+  root.adoptedStyleSheets = [sheet];
+  root.append(launcher, dialog);
+  for (const event of ["resize", "scroll"]) visualViewport?.addEventListener(event, fit);
+  dress();
+}

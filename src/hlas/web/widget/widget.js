@@ -1,0 +1,63 @@
+import { listen, reset, resume, send, start } from "./conversation.js";
+import { load, save } from "./storage.js";
+import { setBase } from "./transport.js";
+import { dress, isNarrow, mount, render, toggle } from "./view.js";
+
+const address = import.meta.url;
+const script = [...document.scripts].find((one) => one.src === address);
+
+/** The element is also the page's programming interface: `window.hlas`. */
+class HlasChat extends HTMLElement {
+  open() {
+    toggle(true);
+  }
+
+  close() {
+    toggle(false);
+  }
+
+  /** @param {string} text @returns {string | undefined} the message's key */
+  send(text) {
+    return send(`${text}`);
+  }
+
+  /** Forgets the visitor, for computers that several people use. */
+  reset() {
+    toggle(false);
+    reset();
+    dress();
+  }
+
+  /** @param {string} name @param {any} [detail] */
+  emit(name, detail) {
+    this.dispatchEvent(new CustomEvent("hlas:" + name, { detail, bubbles: true }));
+  }
+
+  connectedCallback() {
+    const { dataset } = this;
+    for (const name in script?.dataset) dataset[name] ??= script.dataset[name];
+    setBase(dataset.api ?? address.replace(/\/(widget\/\w+\/)?[^/]*$/, ""));
+    mount(this, this.shadowRoot ?? this.attachShadow({ mode: "open" }), (open) => {
+      save("open", open || undefined);
+      render();
+      this.emit(open ? "open" : "close");
+      if (open) start();
+    });
+    listen((event, detail) => {
+      if (event === "change") render();
+      else if (event === "session") dress();
+      else this.emit(event, detail);
+    });
+    if (dataset.open === "true" || (load("open") && !isNarrow())) toggle(true, true);
+    else resume();
+    this.emit("ready");
+  }
+}
+
+// A second copy of the script on one page changes nothing.
+if (!customElements.get("hlas-chat")) {
+  customElements.define("hlas-chat", HlasChat);
+  window.hlas =
+    document.querySelector("hlas-chat") ??
+    document.body.appendChild(document.createElement("hlas-chat"));
+}

@@ -1,0 +1,127 @@
+"""What tests build: a live server, tenants on it, and visitors' sessions."""
+
+import asyncio
+import io
+import itertools
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+import orjson
+from hlas import server as http_server
+from hlas import telemetry, tenants
+from hlas.app import create_app
+from hlas.db import Database
+from hlas.settings import Settings
+from uvicorn import Server
+
+_numbers = itertools.count(1)
+
+
+@dataclass
+class Live:
+    """An application that listens."""
+
+    url: str
+    app: Any
+    log_stream: io.BytesIO
+    client: httpx.AsyncClient
+
+    def events(self, name: str | None = None) -> list[dict[str, Any]]:
+        """What was logged so far."""
+        telemetry.flush()
+        lines = [orjson.loads(line) for line in self.log_stream.getvalue().splitlines()]
+        return [line for line in lines if name is None or line["event"] == name]
+
+
+@dataclass
+class Site:
+    """A tenant's website with a visitor on it."""
+
+    live: Live
+    slug: str
+    tenant_id: str
+    origin: str
+    session: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def conversation_id(self) -> str:
+        return str(self.session["conversation_id"])
+
+    def headers(self, **extra: str) -> dict[str, str]:
+        return {
+            "Origin": self.origin,
+            "Authorization": f"Bearer {self.session['token']}",
+            **{name.replace("_", "-"): value for name, value in extra.items()},
+        }
+
+    async def open(self, **body: Any) -> dict[str, Any]:
+        """A new session; the earlier one is left as it is."""
+        answer = await self.live.client.post(
+            "/widget/session", headers={"Origin": self.origin}, json=body
+        )
+        assert answer.status_code == 200, answer.text
+        self.session = answer.json()
+        return self.session
+
+    async def send(
+        self, text: str = "hello", key: str | None = None, **fields: Any
+    ) -> httpx.Response:
+        extra = {"Idempotency-Key": key} if key is not None else {}
+        return await self.live.client.post(
+            "/widget/messages",
+            headers={**self.headers(), **extra},
+            json={"text": text, **fields},
+        )
+
+    async def history(self, **query: Any) -> dict[str, Any]:
+        answer = await self.live.client.get(
+            f"/widget/conversations/{self.conversation_id}/messages",
+            headers=self.headers(),
+            params=query,
+        )
+        assert answer.status_code == 200, answer.text
+        page: dict[str, Any] = answer.json()
+        return page
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@asynccontextmanager
+async def serve_app(settings: Settings, logs: io.BytesIO) -> AsyncIterator[Live]:
+    """Run the application as in production, but in this event loop."""
+    app = create_app(settings)
+    listener = socket.socket()
+    listener.bind(("127.0.0.1", 0))
+    server = Server(http_server.config(app))
+    server.install_signal_handlers = lambda: None  # type: ignore[attr-defined]  # older uvicorn
+    task = asyncio.create_task(server._serve([listener]))
+    while not server.started:
+        assert not task.done(), task.exception()
+        await asyncio.sleep(0.01)
+    url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+    limits = httpx.Limits(max_connections=200)
+    async with httpx.AsyncClient(base_url=url, timeout=20, limits=limits) as client:
+        yield Live(url, app, logs, client)
+    server.should_exit = True
+    await task
+    listener.close()
+
+
+async def make_site(live: Live, operators: Database, origin: str | None = None) -> Site:
+    """A new tenant that allows one domain, and an open session on it."""
+    number = next(_numbers)
+    slug = f"shop-{number}"
+    origin = origin or f"https://{slug}.example"
+    made = await tenants.add(operators, f"Shop {number}", slug, [origin])
+    site = Site(live, slug, made["id"], origin)
+    await site.open()
+    return site
