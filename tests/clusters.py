@@ -18,8 +18,9 @@ from hlas.postgres.cluster import Cluster, locate
 APPLICATION = """
 import signal, sys
 from pathlib import Path
-from typing import Any
+import structlog
 from hlas import postgres
+structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
 server = postgres.start(Path(sys.argv[1]))
 server.watch()
 def end(*_):

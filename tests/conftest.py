@@ -11,6 +11,8 @@ from typing import Any
 import asyncpg
 import pytest
 import pytest_asyncio
+
+import log_scan
 from factories import Live, Site, make_site, serve_app
 from hlas import migrations, postgres, telemetry
 from hlas.db import Database
@@ -25,6 +27,8 @@ TEMPLATE = "hlas_template"
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[postgres.Server]:
     directory = Path(tempfile.mkdtemp(prefix="hlas-test-"))
+    # As root the server is another user, and must be able to pass.
+    directory.chmod(0o711)
     server = postgres.start(directory, settings=FAST)
     try:
         yield server
@@ -103,7 +107,7 @@ def make_settings(database_url: str, **overrides: Any) -> Settings:
     }
     values = {
         "database_url": database_url,
-        "widget_session_jwt_secret": "a secret for tests that is long enough",
+        "widget_session_jwt_secret": log_scan.SECRET,
         **generous,
         **overrides,
     }
@@ -112,11 +116,13 @@ def make_settings(database_url: str, **overrides: Any) -> Settings:
 
 @pytest.fixture
 def logs() -> Iterator[io.BytesIO]:
-    """Everything that is logged during the test, as JSON lines."""
+    """Everything that is logged during the test, as JSON lines; searched for secrets at its end."""
     stream = io.BytesIO()
+    log_scan.forget()
     telemetry.configure("debug", "json", stream)
     yield stream
     telemetry.flush()
+    log_scan.check(stream.getvalue())
 
 
 @pytest_asyncio.fixture

@@ -11,12 +11,14 @@ from typing import Any
 
 import httpx
 import orjson
+from uvicorn import Server
+
+import log_scan
 from hlas import server as http_server
 from hlas import telemetry, tenants
 from hlas.app import create_app
 from hlas.db import Database
 from hlas.settings import Settings
-from uvicorn import Server
 
 _numbers = itertools.count(1)
 
@@ -109,7 +111,10 @@ async def serve_app(settings: Settings, logs: io.BytesIO) -> AsyncIterator[Live]
         await asyncio.sleep(0.01)
     url = f"http://127.0.0.1:{listener.getsockname()[1]}"
     limits = httpx.Limits(max_connections=200)
-    async with httpx.AsyncClient(base_url=url, timeout=20, limits=limits) as client:
+    hooks = {"request": [log_scan.hear_request]}
+    async with httpx.AsyncClient(
+        base_url=url, timeout=20, limits=limits, event_hooks=hooks
+    ) as client:
         yield Live(url, app, logs, client)
     server.should_exit = True
     await task

@@ -4,10 +4,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from fastapi import FastAPI
+from fastapi.routing import APIRoute
 
 import hlas
-from hlas import settings as configuration
 from hlas import postgres, telemetry
+from hlas import settings as configuration
 from hlas.api import errors, health, widget
 from hlas.body import BodyMiddleware
 from hlas.cors import CorsMiddleware
@@ -15,6 +16,8 @@ from hlas.gate import AddressLimitMiddleware
 from hlas.services import Services
 from hlas.settings import Settings
 from hlas.telemetry import RequestMiddleware
+
+ROUTERS = (widget.router, health.router)
 
 
 def create_app(settings: Settings, database_url: str | None = None) -> FastAPI:
@@ -35,18 +38,21 @@ def create_app(settings: Settings, database_url: str | None = None) -> FastAPI:
         redirect_slashes=False,
     )
     app.state.services = services
-    for router in (widget.router, health.router):
+    for router in ROUTERS:
         app.include_router(router)
     errors.install(app, services.metrics)
-    routes = frozenset(
-        path for route in app.routes if "{" not in (path := getattr(route, "path", "{"))
+    fixed = frozenset(
+        route.path
+        for router in ROUTERS
+        for route in router.routes
+        if isinstance(route, APIRoute) and "{" not in route.path
     )
     # The last one added is the outermost: a request passes them from the bottom up.
     app.add_middleware(AddressLimitMiddleware, gate=services.gate)
     app.add_middleware(BodyMiddleware, largest=settings.max_json_body_bytes)
     app.add_middleware(errors.ErrorBoundary, metrics=services.metrics)
     app.add_middleware(CorsMiddleware, origins=lambda: services.origins, tokens=services.tokens)
-    app.add_middleware(RequestMiddleware, metrics=services.metrics, routes=routes)
+    app.add_middleware(RequestMiddleware, metrics=services.metrics, routes=fixed)
     return app
 
 

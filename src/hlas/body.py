@@ -5,7 +5,7 @@ from hlas.errors import PayloadTooLarge, RequestTimeout, UnsupportedMediaType
 
 
 class BodyMiddleware:
-    """Refuses what is too large by its Content-Length, or as soon as the counted stream passes it."""
+    """Refuses what is too large by its Content-Length, or once the counted stream passes it."""
 
     def __init__(self, app: Application, largest: int) -> None:
         self.app = app

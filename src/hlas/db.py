@@ -1,4 +1,4 @@
-"""The way to PostgreSQL: a pool for each role, queries by name from .sql files, one error for "away"."""
+"""The way to PostgreSQL: a pool for each role, queries from .sql files, one error for "away"."""
 
 import asyncio
 import re
@@ -74,12 +74,12 @@ def _dump(value: Any) -> str:
 
 
 async def connect(
-    url: str, role: str | None = None, *, timeout: float = 10, **settings: str
+    url: str, role: str | None = None, *, seconds: float = 10, **settings: str
 ) -> asyncpg.Connection:
     """One connection of its own; asked for a role in the start-up packet, RESET cannot undo it."""
     given = {"application_name": "hlas", **({"role": role} if role else {}), **settings}
     return await asyncpg.connect(
-        url, server_settings=given, timeout=timeout, connection_class=_Connection
+        url, server_settings=given, timeout=seconds, connection_class=_Connection
     )
 
 
@@ -138,9 +138,11 @@ class Database:
     async def transaction(self) -> AsyncIterator[asyncpg.Connection]:
         """Two or more statements together. Nothing slow may be awaited inside."""
         try:
-            async with self._pool.acquire(timeout=ACQUIRE_SECONDS) as connection:
-                async with connection.transaction():
-                    yield connection
+            async with (
+                self._pool.acquire(timeout=ACQUIRE_SECONDS) as connection,
+                connection.transaction(),
+            ):
+                yield connection
         except AWAY as error:
             raise Unavailable from error
 

@@ -1,4 +1,4 @@
-"""Every refusal as a class: its status, its stable code, and as docstring the sentence people read."""
+"""Every refusal as a class: status, stable code, and as docstring the sentence people read."""
 
 from typing import Any, ClassVar
 
@@ -30,7 +30,7 @@ class HlasError(Exception):
 
 
 def render(error: Exception, request_id: str) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
-    """The only handler: any exception as status, headers and body; what is not ours is a bare 500."""
+    """The only handler: any exception as status, headers and body; a stranger's is a bare 500."""
     known = error if isinstance(error, HlasError) else HlasError()
     headers = [(name.lower().encode(), value.encode()) for name, value in known.headers.items()]
     headers.append((b"content-type", b"application/json"))

@@ -1,50 +1,109 @@
 -- name: rank
--- The tenant's entries nearest to a visitor's words, best first, each with a confidence of 0 to 1:
--- how much of what the visitor said, weighted by how rare each word is, the entry speaks of.
--- Row-level security keeps text indexes from being used (their operators are not leakproof), so
--- a cheap look at all the tenant's entries picks the few that are compared word by word.
+-- The entries nearest to what a visitor says, best first. Confidence is how much of it, each word
+-- weighted by how rare it is, the entry speaks of: 0 to 1, whatever the length of either.
+-- Row-level security keeps text indexes out of this (their operators are not leakproof), so a
+-- cheap look at all the tenant's entries picks the few that are compared word by word.
 with scope as materialized (
-    select set_config('app.tenant_id', $1::text, true)::uuid as tenant_id,
-           knowledge_fold($2) as said
+    select set_config('app.tenant_id', $1::text, true)::uuid as tenant_id
 ),
+-- Each word as it is stored: folded, and as the lexemes of both languages.
 spoken as materialized (
-    select word,
-           array_remove(array[knowledge_stem(word), (ts_lexize('english_stem', word))[1]], null)
-               as lexemes
-    from (
-        select distinct word
-        from scope, regexp_split_to_table(said, '[^[:alnum:]]+') as word
-        where length(word) > 1 and word <> all ($3::text[])
-        order by word
-        limit 40
-    ) as words
+    select word, array_remove(
+               array[knowledge_stem(word), (ts_lexize('english_stem', word))[1]], null) as lexemes
+    from (select distinct knowledge_fold(word) as word from unnest($2::text[]) as word) as folded
 ),
 asked as materialized (
-    select word, to_tsquery('simple', array_to_string(lexemes, ':A | ') || ':A') as in_subject,
-           to_tsquery('simple', array_to_string(lexemes, ' | ')) as anywhere
-    from spoken
+    select word, to_tsquery('simple', string_agg(quote_literal(lexeme) || ':A', ' | ')) as subject,
+           to_tsquery('simple', string_agg(quote_literal(lexeme), ' | ')) as anywhere
+    from spoken, unnest(lexemes) as lexeme
+    group by word
+),
+said as materialized (
+    select to_tsquery('simple', string_agg(quote_literal(lexeme), ' | ')) as anywhere,
+           knowledge_fold(array_to_string($2::text[], ' ')) as text
+    from spoken, unnest(lexemes) as lexeme
 ),
 near as materialized (
     select k.*
     from scope s
+    cross join said
     cross join lateral (
-        select id, position, question, answer, language, subject, words
+        select id, position, answer, language, words, subject,
+               knowledge_overlap(said.text, subject) as overlap
         from knowledge
         where tenant_id = s.tenant_id
-        order by ts_rank('{0, 0, 0.3, 1}', words, any_of.query)
-                 + knowledge_likeness(s.said, subject) desc
+        order by ts_rank('{0, 0, 0.3, 1}', words, said.anywhere)
+                 + knowledge_overlap(said.text, subject) desc
         limit 60
     ) as k
 ),
+-- 1: the entry's question or keywords have the word; less: its answer does, or something alike,
+-- where half alike is an inflection or a typo and a third alike is chance.
 hit as materialized (
     select n.id, a.word, greatest(
-               case when n.words @@ a.in_subject then 1 when n.words @@ a.anywhere then 0.6 else 0 end,
-               least(1, (knowledge_likeness(a.word, n.subject) - 0.25) / 0.4)) as strength
-    from near n cross join asked a
+               case when n.words @@ a.subject then 1 when n.words @@ a.anywhere then 0.6 else 0 end,
+               least(1, (knowledge_likeness(a.word, n.subject) - 0.3) / 0.35)) as strength
+    from near n
+    cross join asked a
 ),
+-- A word that no entry knows is chatter as often as it is the matter: it counts half.
 weight as materialized (
-    select word, ln(1 + count(*) / (0.5 + count(*) filter (where strength >= 0.5))) as weight
-    from hit
-    group by word
+    select word, ln(1 + entries / (0.5 + greatest(known, 1)))
+                 * case when known = 0 then 0.5 else 1 end as weight
+    from (
+        select word, count(*) as entries, count(*) filter (where strength >= 0.5) as known
+        from hit
+        group by word
+    ) as counted
+),
+covered as (
+    select h.id, sum(w.weight * h.strength) / sum(w.weight) as share
+    from hit h
+    join weight w using (word)
+    group by h.id
 )
-select 1
+select n.id, n.answer,
+       (c.share * case when n.language <> $3 then 0.6 else 1 end)::double precision as confidence
+from covered c
+join near n using (id)
+order by confidence desc, n.overlap desc, n.position
+limit $4
+
+-- name: lock_tenant
+-- One import at a time; visitors' messages refer to the tenant and go on.
+select id from tenants where id = $1 for no key update
+
+-- name: last_position
+select coalesce(max(position), 0) from knowledge where tenant_id = $1
+
+-- name: save_entries
+-- An entry is known by its question: saved again it keeps its id, and untouched it is not written.
+insert into knowledge as k (tenant_id, id, position, question, answer, keywords, language)
+select $1, e.id, e.position, e.question, e.answer, e.keywords, e.language
+from jsonb_to_recordset($2) as e (
+    id uuid, position integer, question text, answer text, keywords text[], language text)
+on conflict (tenant_id, question) do update
+set position = case when $3 then excluded.position else k.position end,
+    answer = excluded.answer,
+    keywords = excluded.keywords,
+    language = excluded.language,
+    updated_at = now()
+where (k.answer, k.keywords) is distinct from (excluded.answer, excluded.keywords)
+   or k.language is distinct from excluded.language
+   or ($3 and k.position <> excluded.position)
+returning k.created_at = k.updated_at as added
+
+-- name: remove_others
+delete from knowledge where tenant_id = $1 and question <> all ($2::text[])
+
+-- name: count_entries
+select count(*) from knowledge where tenant_id = $1
+
+-- name: list_entries
+select id, question, answer, keywords, language, created_at, updated_at
+from knowledge
+where tenant_id = $1
+order by position, id
+
+-- name: remove_entries
+delete from knowledge where tenant_id = $1 and id = any ($2::uuid[]) returning id, question

@@ -60,13 +60,13 @@ class Metrics:
             registry=self.registry,
             multiprocess_mode="livesum",
         )
-        self._requests = cache(lambda *labels: requests.labels(*labels))
-        self._duration = cache(lambda *labels: duration.labels(*labels))
-        self._blocked = cache(lambda *labels: blocked.labels(*labels))
-        self._idempotency = cache(lambda *labels: idempotency.labels(*labels))
-        self._sessions = cache(lambda *labels: sessions.labels(*labels))
-        self._messages = cache(lambda *labels: messages.labels(*labels))
-        self._auth = cache(lambda *labels: auth.labels(*labels))
+        self._requests = cache(requests.labels)
+        self._duration = cache(duration.labels)
+        self._blocked = cache(blocked.labels)
+        self._idempotency = cache(idempotency.labels)
+        self._sessions = cache(sessions.labels)
+        self._messages = cache(messages.labels)
+        self._auth = cache(auth.labels)
 
     def _counter(self, name: str, text: str, labels: tuple[str, ...]) -> Counter:
         return Counter(name, text, labels, registry=self.registry)

@@ -65,7 +65,7 @@ class AllowedDomain:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """`example.com`, `*.example.com`, `http://example.com:8080`, `localhost`; else ValueError."""
+        """Read `example.com`, `*.example.com`, `http://example.com:81` or `localhost`."""
         found = _ENTRY.fullmatch(text.strip().lower())
         if found is None:
             raise ValueError("write a domain such as example.com, *.example.com or localhost:3000")

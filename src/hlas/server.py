@@ -92,7 +92,7 @@ class Protocol(HttpToolsProtocol):
 
 
 def config(app: Any, **options: Any) -> Config:
-    """uvicorn's settings as we run it everywhere; options say where and how many."""
+    """How uvicorn is run everywhere; options say what differs."""
     return Config(
         app,
         http=Protocol,

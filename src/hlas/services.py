@@ -69,11 +69,11 @@ class Services:
     async def _reap(self) -> None:
         """Forget old idempotency keys, a batch at a time, as long as there are any."""
         hours = self.settings.idempotency_ttl_hours
+        more = 0
         while True:
             try:
-                await asyncio.sleep(REAP_SECONDS)
-                while await messages.reap_keys(self.operators, hours):
-                    await asyncio.sleep(REAP_PAUSE_SECONDS)
+                await asyncio.sleep(REAP_PAUSE_SECONDS if more else REAP_SECONDS)
+                more = await messages.reap_keys(self.operators, hours)
             except HlasError as error:
                 telemetry.warning("reaper_paused", error_code=error.code)
 

@@ -85,6 +85,15 @@ class Origins:
         self._remember(origin, now + ORIGIN_CACHE_SECONDS, found)
         return found
 
+    async def active_host(self, origin: Origin) -> Host:
+        """The tenant of an origin that may be used now."""
+        found = await self.host(origin)
+        if found is None:
+            raise errors.DomainNotAllowed
+        if not found.is_active:
+            raise errors.TenantInactive
+        return found
+
     def remembered(self, origin: Origin) -> Host | None:
         """What was last known, however long ago; asks nobody."""
         known = self._known.get(origin)

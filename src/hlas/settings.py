@@ -87,7 +87,7 @@ class Settings(BaseSettings):
         10, ge=1, le=1440, description="how long a visitor's token is valid"
     )
     widget_session_refresh_hours: int = Field(
-        720, ge=0, le=8760, description="how long after expiry a token may still be refreshed"
+        168, ge=0, le=8760, description="how long after expiry a token may still be refreshed"
     )
     rate_limit_session_ip: RateLimit = Field(
         Limit(30, 60), description="sessions opened from one address"

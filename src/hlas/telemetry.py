@@ -111,7 +111,8 @@ def _add_time(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
 
 
 def _json(_: WrappedLogger, __: str, event: EventDict) -> bytes:
-    return orjson.dumps(event, default=repr)
+    ordered = {"time": event["time"], "level": event["level"], "event": event["event"], **event}
+    return orjson.dumps(ordered, default=repr)
 
 
 _rendered = structlog.dev.ConsoleRenderer(colors=True, sort_keys=False)

@@ -77,7 +77,7 @@ class Writer:
         url: str,
         role: str,
         *,
-        on_batch: Callable[[int, int], None] = lambda rows, waiting: None,
+        on_batch: Callable[[int, int], None] | None = None,
         **connection_settings: str,
     ) -> None:
         self._url = url
@@ -137,7 +137,7 @@ class Writer:
                 await asyncio.sleep(RETRY_SECONDS)
 
     def _expire(self, now: float) -> None:
-        """Answer those who have waited as long as a visitor should; the retry finds what happened."""
+        """Answer those who have waited long enough; their retry will find what happened."""
         kept: deque[Draft] = deque()
         for draft in self._waiting:
             if draft.deadline > now:
@@ -165,7 +165,8 @@ class Writer:
             await asyncio.sleep(RECONNECT_SECONDS)
             return batch
         leaders, followers = _group(batch)
-        self._on_batch(len(leaders), len(self._waiting))
+        if self._on_batch is not None:
+            self._on_batch(len(leaders), len(self._waiting))
         try:
             return await self._write(connection, leaders, followers)
         except AWAY:
@@ -208,7 +209,7 @@ class Writer:
             self._connection = await connect(
                 self._url,
                 self._role,
-                timeout=CONNECT_SECONDS,
+                seconds=CONNECT_SECONDS,
                 **{
                     "application_name": "hlas writer",
                     # A promise to the visitor: what was acknowledged is on disk.
@@ -261,7 +262,7 @@ def _columns(drafts: list[Draft]) -> tuple[list[object], ...]:
 
 
 def _retryable(batch: list[Draft]) -> list[Draft]:
-    """After a lost connection nobody knows what was committed; only a key makes another try safe."""
+    """Nobody knows what a lost connection committed; only a key makes another try safe."""
     kept = []
     for draft in batch:
         if draft.key is None and draft.attempted:

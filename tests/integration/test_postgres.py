@@ -113,6 +113,12 @@ def test_no_process_listens_on_the_network(shared: postgres.Server) -> None:
         assert psutil.Process(pid).net_connections(kind="inet") == []
 
 
+def test_terminal_signals_pass_the_server_by(shared: postgres.Server) -> None:
+    """Ctrl-C is for the application, which ends the server when its requests are done."""
+    assert shared.pid is not None
+    assert os.getsid(shared.pid) == shared.pid
+
+
 @pytest.mark.parametrize("role", ["hlas_owner", "postgres"])
 async def test_password_is_required(shared: postgres.Server, role: str) -> None:
     """Whoever reaches the socket still needs the password, the superuser too."""

@@ -12,6 +12,7 @@ import pytest
 import clusters
 from hlas import postgres
 from hlas.postgres import EmbeddedPostgresError, account, binaries, postmaster
+from hlas.postgres.cluster import locate, make_home
 
 pytestmark = pytest.mark.skipif(
     os.geteuid() != 0, reason="only root can become another user; run the tests as root for these"
@@ -189,21 +190,20 @@ def test_user_without_a_name(directory: Path) -> None:
     assert "DATABASE_URL" in text
 
 
-def test_without_useradd(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_useradd(monkeypatch: pytest.MonkeyPatch) -> None:
     """A minimal container has no useradd; there is always nobody."""
     monkeypatch.setattr(account, "DEDICATED", "hlas-that-does-not-exist")
     monkeypatch.setattr(shutil, "which", lambda *_, **__: None)
-    server = postgres.start(directory / "hlas")
-    assert server.cluster.account.name == "nobody"
-    server.stop()
+    assert account.account_for_new_cluster().name == "nobody"
 
 
-def test_first_start_killed_before_the_directory_was_given_away(directory: Path) -> None:
-    """An empty directory of root is what a killed start leaves; it is used again."""
-    (directory / "hlas" / "postgres").mkdir(parents=True)
-    server = postgres.start(directory / "hlas")
-    assert clusters.query(server.url, "SELECT 1") == "1"
-    server.stop()
+def test_start_killed_before_the_directory_was_given_away(directory: Path) -> None:
+    """An empty directory of root is what such a start leaves; the next one begins anew."""
+    home = directory / "hlas" / "postgres"
+    home.mkdir(parents=True)
+    assert locate(directory / "hlas") is None
+    assert make_home(directory / "hlas").home == home
+    assert home.stat().st_uid != 0
 
 
 def test_cluster_of_root_is_refused(directory: Path) -> None:

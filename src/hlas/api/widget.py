@@ -152,11 +152,7 @@ async def _open(request: Request, services: Services) -> tuple[dict[str, Any], S
         origin = sessions.request_origin(
             header_values(scope, b"origin"), header_values(scope, b"referer")
         )
-        host = await services.origins.host(origin)
-        if host is None:
-            raise errors.DomainNotAllowed
-        if not host.is_active:
-            raise errors.TenantInactive
+        host = await services.origins.active_host(origin)
     except (errors.InvalidOrigin, errors.DomainNotAllowed, errors.TenantInactive):
         await services.gate.admit(scope, SESSION)
         raise
@@ -231,7 +227,7 @@ async def whoami(request: Request, session: WidgetSession) -> Response:
     },
 )
 async def create_message(request: Request) -> Response:
-    """Store a visitor's message. With Idempotency-Key a repeated request is answered, not stored."""
+    """Store a visitor's message; with Idempotency-Key, once however often it is sent."""
     services = services_of(request)
     scope = request.scope
     try:
@@ -257,7 +253,7 @@ async def stored(
         telemetry.warning("idempotency_conflict", reason="payload_differs")
         metrics.idempotency("conflict")
         raise
-    headers = _STORED
+    headers: tuple[tuple[bytes, bytes], ...] = _STORED
     if written.replayed:
         headers = _REPLAYED
         telemetry.info("idempotency_hit", reason="replayed")

@@ -17,7 +17,7 @@ import typer
 from uvicorn import Server
 from uvicorn.supervisors import Multiprocess
 
-from hlas import demo, postgres, server, telemetry
+from hlas import postgres, server, telemetry
 from hlas import settings as configuration
 from hlas.cli.database import upgrade
 from hlas.metrics import share_between_workers
@@ -39,6 +39,8 @@ def serve(
         with _database(settings) as url:
             upgrade(url)
             if settings.embedded:
+                from hlas import demo  # noqa: PLC0415
+
                 asyncio.run(demo.ensure(url))
             _welcome(settings, listener, workers)
             _run(settings, url, listener, workers)
@@ -49,7 +51,7 @@ def serve(
         telemetry.flush()
 
 
-def _leave(number: int, frame: FrameType | None) -> None:
+def _leave(_: int, __: FrameType | None) -> None:
     sys.exit(0)
 
 
@@ -79,7 +81,7 @@ def _listen(host: str, port: int) -> socket.socket:
                 f"port {port} on {host} is in use; stop what uses it or choose another with --port"
             ) from None
         raise ConfigurationError(f"cannot listen on {host}:{port}: {error.strerror}") from None
-    listener.set_inheritable(True)  # noqa: FBT003  # the standard library's own signature
+    listener.set_inheritable(True)  # the standard library's own signature
     return listener
 
 
@@ -93,7 +95,7 @@ def _run(settings: Settings, url: str, listener: socket.socket, workers: int) ->
     forget = share_between_workers(Path(directory))
     try:
         config = server.config("hlas.app:from_environment", factory=True, workers=workers)
-        Multiprocess(config, target=Server(config).run, sockets=[listener]).run()
+        Multiprocess(config, sockets=[listener]).run()
     finally:
         forget()
         os.rmdir(directory)  # noqa: PTH106  # the pair of mkdtemp

@@ -1,35 +1,37 @@
-"""The demo tenant of a first run: a small internet provider that answers from its knowledge."""
+"""The demo tenant: a small internet provider, its questions and answers in Czech and English."""
 
+from pathlib import Path
 from uuid import UUID
 
-from hlas import knowledge, tenants
+from hlas import knowledge, knowledge_files
 from hlas.db import Database
-from hlas.migrations.roles import OPERATOR
+from hlas.knowledge import Entry
+from hlas.language import LANGUAGES
 from hlas.tenants import Change
-from hlas.web.demo import DEMO_UI_CONFIG
 
-SLUG = "demo"
-DOMAINS = ["localhost", "127.0.0.1", "[::1]"]
+HERE = Path(__file__).parent
 
-# The audit outlives its tenant, so a demo tenant that was removed is not made again.
-MADE_BEFORE = "select 1 from events where action = 'tenant.add' and target = $1 limit 1"
+DEMO_FALLBACK = (
+    "Na tohle vám raději odpoví kolegové: **800 123 400**, ve všední dny od 8 do 18 hodin.\n\n"
+    "Our colleagues will know: **800 123 400**, working days from 8 to 18."
+)
 
 
-async def ensure(database_url: str) -> None:
-    """Make the demo tenant once in the life of a database."""
-    operators = await Database.open(database_url, OPERATOR, size=1, statement_seconds=60)
-    try:
-        if await operators.one(MADE_BEFORE, SLUG):
-            return
-        made = await tenants.add(
-            operators,
-            "Demo",
-            SLUG,
-            DOMAINS,
-            ui_config=DEMO_UI_CONFIG,
-            fallback_text=knowledge.DEMO_FALLBACK,
-            change=Change(actor="first run"),
-        )
-        await knowledge.load_demo(operators, UUID(made["id"]))
-    finally:
-        await operators.close()
+def entries() -> list[Entry]:
+    return [
+        entry
+        for language in LANGUAGES
+        for entry in knowledge_files.read(HERE / f"knowledge.{language}.md", language)
+    ]
+
+
+async def load_demo(operators: Database, tenant_id: str | UUID) -> None:
+    """Give the demo tenant its knowledge."""
+    await knowledge.save(
+        operators,
+        UUID(str(tenant_id)),
+        entries(),
+        source="demo",
+        replace=True,
+        change=Change(actor="demo"),
+    )

@@ -10,6 +10,7 @@ takes requests, which is the last pair. A key seen once is only its time, an int
 addresses then makes no lists, each of which the garbage collector would visit.
 """
 
+import random
 import time
 from collections.abc import Callable, Sequence
 
@@ -41,8 +42,8 @@ def _expire(state: _State, horizon: int) -> None:
     del state[_OLDEST:end]
 
 
-def _newest_and_share(state: _State) -> tuple[int, float]:
-    return state[-2], state[_USED] / state[_COUNT]
+def _newest(state: int | _State) -> int:
+    return state if isinstance(state, int) else state[-2]
 
 
 def _wait(state: _State, rule: Rule, now: int) -> int:
@@ -85,35 +86,42 @@ class _Table:
 
     def insert(self, key: str, rule: Rule, now: int) -> None:
         horizon = now - rule.window
-        # Two looks for expired keys at each new one keep the table as small as its use.
-        for _ in range(2):
-            self._drop(1, horizon)
-        if len(self._keys) < self._max_keys or self._drop(_LOOKS, horizon, least_used=True):
+        self._sweep(horizon)
+        if len(self._keys) < self._max_keys or self._evict(horizon):
             self._keys.append(key)
             self.states[key] = _first(rule, now)
         else:
             _add(self.shared.setdefault(hash(key) % _SHARED, [0, 0, horizon]), rule, now)
 
-    def _drop(self, looks: int, horizon: int, *, least_used: bool = False) -> bool:
-        """Drop an expired key, or else the least used one, but never one that is at its limit."""
-        keys = self._keys
+    def _sweep(self, horizon: int) -> None:
+        """Two looks for expired keys at each new one keep the table as small as its use."""
+        for _ in range(min(2, len(self._keys))):
+            self._hand = (self._hand + 1) % len(self._keys)
+            if _newest(self.states[self._keys[self._hand]]) <= horizon:
+                self._remove(self._hand)
+
+    def _evict(self, horizon: int) -> bool:
+        """Remove the least used of some keys, but never one that is at its limit."""
         victim, least = -1, 1.0
-        for _ in range(min(looks, len(keys))):
-            hand = self._hand = (self._hand + 1) % len(keys)
-            state = self.states[keys[hand]]
-            newest, share = (state, 0.0) if isinstance(state, int) else _newest_and_share(state)
-            if newest <= horizon or (least_used and share < least):
-                victim, least = hand, share
-                # Nothing is less useful than a key that has expired or was seen once.
-                if newest <= horizon or share == 0:
-                    break
-        if victim < 0:
-            return False
-        del self.states[keys[victim]]
-        last = keys.pop()
-        if victim < len(keys):
-            keys[victim] = last
-        return True
+        for _ in range(_LOOKS):
+            # Anywhere: neighbours came together, so they are alike.
+            place = int(random.random() * len(self._keys))  # noqa: S311 - a sample, not a secret
+            state = self.states[self._keys[place]]
+            if isinstance(state, int) or _newest(state) <= horizon:
+                victim = place
+                break
+            share = state[_USED] / state[_COUNT]
+            if share < least:
+                victim, least = place, share
+        if victim >= 0:
+            self._remove(victim)
+        return victim >= 0
+
+    def _remove(self, place: int) -> None:
+        del self.states[self._keys[place]]
+        last = self._keys.pop()
+        if place < len(self._keys):
+            self._keys[place] = last
 
 
 class MemoryLimiter:

@@ -110,19 +110,22 @@ class RedisLimiter:
         await self._client.aclose()
 
     async def _ask(self, checks: Sequence[Check], *, consume: bool) -> Refusal | None:
-        asked = self._local.now()
-        refusal = self._remembered(checks, asked) or self._since_outage(checks, asked)
+        local, asked = self._local, self._local.now()
+        # A restarted Redis may have forgotten what this process still knows: both must agree.
+        doubted = self._since_outage(checks, asked)
+        refusal = self._remembered(checks, asked)
+        if refusal is None and doubted:
+            refusal = local.peek_now(checks)
         if refusal is not None or not checks:
             return refusal
         answer = await self._send(checks, consume=consume)
-        if answer is None:
-            local = self._local
-            return local.consume_now(checks) if consume else local.peek_now(checks)
-        number, wait = answer
-        if number:
-            return self._remember(checks[number - 1], wait * 1000, asked)
-        if consume:
-            self._local.record_now(checks)
+        if answer is not None and answer[0]:
+            return self._remember(checks[answer[0] - 1], answer[1] * 1000, asked)
+        if not consume:
+            return local.peek_now(checks) if answer is None else None
+        if answer is None or doubted:
+            return local.consume_now(checks)
+        local.record_now(checks)
         return None
 
     def _remembered(self, checks: Sequence[Check], now: int) -> Refusal | None:
@@ -149,13 +152,10 @@ class RedisLimiter:
         self._hits[rule.table, rule.count, key] = hit
         return Refusal.after(check, wait)
 
-    def _since_outage(self, checks: Sequence[Check], now: int) -> Refusal | None:
-        """A restarted Redis may have forgotten what this process still knows."""
-        if self._back_at is None:
-            return None
-        if all(now - self._back_at > rule.window for rule, _ in checks):
-            return None
-        return self._local.peek_now(checks)
+    def _since_outage(self, checks: Sequence[Check], now: int) -> bool:
+        """Whether the window of a limit reaches back to when Redis was away."""
+        back_at = self._back_at
+        return back_at is not None and any(now - back_at < rule.window for rule, _ in checks)
 
     async def _send(self, checks: Sequence[Check], *, consume: bool) -> tuple[int, int] | None:
         answer: asyncio.Future[tuple[int, int] | None] = asyncio.get_running_loop().create_future()

@@ -2,15 +2,23 @@
 
 import asyncio
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from alembic import command
-from alembic.config import Config
-from alembic.script import ScriptDirectory
+import asyncpg
+
+from hlas.db import connect
+
+if TYPE_CHECKING:
+    from alembic.config import Config
 
 HERE = Path(__file__).parent
 
+# Alembic and SQLAlchemy take a second to load: only those who change a schema pay for it.
 
-def configuration(database_url: str) -> Config:
+
+def configuration(database_url: str) -> "Config":
+    from alembic.config import Config  # noqa: PLC0415  # see above
+
     config = Config()
     config.set_main_option("script_location", str(HERE))
     config.attributes["database_url"] = database_url
@@ -18,17 +26,30 @@ def configuration(database_url: str) -> Config:
 
 
 def head() -> str:
-    """The revision this code needs."""
-    revision = ScriptDirectory.from_config(configuration("")).get_current_head()
-    assert revision is not None
-    return revision
+    """The revision this code needs: revisions are numbered, and there are no branches."""
+    return max(path.name.partition("_")[0] for path in HERE.glob("versions/[0-9]*_*.py"))
+
+
+async def current(database_url: str) -> str | None:
+    """The revision of a database; None for one that was never migrated."""
+    connection = await connect(database_url)
+    try:
+        return str(await connection.fetchval("select version_num from alembic_version"))
+    except asyncpg.UndefinedTableError:
+        return None
+    finally:
+        await connection.close()
 
 
 def upgrade(database_url: str, revision: str = "head") -> None:
+    from alembic import command  # noqa: PLC0415  # see above
+
     command.upgrade(configuration(database_url), revision)
 
 
 def downgrade(database_url: str, revision: str) -> None:
+    from alembic import command  # noqa: PLC0415  # see above
+
     command.downgrade(configuration(database_url), revision)
 
 

@@ -13,7 +13,7 @@ def execute_all(script: str) -> None:
 
 
 def isolate(table: str, column: str = "tenant_id") -> None:
-    """Only rows of the transaction's tenant, for everybody; operators see all through their own role."""
+    """Only rows of the transaction's tenant; operators see all through a role of their own."""
     op.execute(f"alter table {table} enable row level security")
     op.execute(f"alter table {table} force row level security")
     op.execute(

@@ -28,7 +28,7 @@ def administrator_sql(user: str) -> str:
 
 
 async def ensure(connection: asyncpg.Connection) -> None:
-    """Make the roles and let this user switch to them; roles outlive the database, so check each time."""
+    """Make the roles and let this user switch to them; the server may be another each time."""
     for role in PURPOSE:
         try:
             await _ensure_one(connection, role)

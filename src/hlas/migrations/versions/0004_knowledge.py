@@ -22,6 +22,10 @@ create function knowledge_likeness(p_word text, p_text text) returns real
 language sql immutable strict parallel safe
 return {pg_trgm}.strict_word_similarity(p_word, p_text);
 
+create function knowledge_overlap(p_one text, p_other text) returns real
+language sql immutable strict parallel safe
+return {pg_trgm}.similarity(p_one, p_other);
+
 create function knowledge_stem(p_folded text) returns text
 language sql immutable strict parallel safe
 return regexp_replace(p_folded,
@@ -102,5 +106,6 @@ def downgrade() -> None:
     op.execute("drop function knowledge_subject(text, text[])")
     op.execute("drop function knowledge_lexemes(text, text)")
     op.execute("drop function knowledge_stem(text)")
+    op.execute("drop function knowledge_overlap(text, text)")
     op.execute("drop function knowledge_likeness(text, text)")
     op.execute("drop function knowledge_fold(text)")

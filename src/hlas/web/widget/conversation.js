@@ -18,25 +18,22 @@ import { backoff, call, isFinal, lock, newKey, session, sleep } from "./transpor
  */
 
 /** @type {Item[]} */
-let items = [];
+export let items = [];
 /** @type {Map<string, Item>} by message id, and by reference before the id is known */
 const known = new Map();
-/** @type {Set<number>} */
-const seen = new Set();
 let part = 0;
 let cursor = 0;
 let wanted = false;
 let last = 0;
 /** @type {string | undefined} */
 let current;
-let replying = false;
+export let replying = false;
 /** @type {"" | "waiting" | "unavailable"} */
-let trouble = "";
+export let trouble = "";
 /** @type {ReturnType<typeof setTimeout>} */
 let sendTimer;
 /** @type {ReturnType<typeof setTimeout>} */
 let pollTimer;
-let pace = 0;
 let reading = Promise.resolve();
 
 /** @type {(event: string, detail?: any) => void} */
@@ -51,9 +48,9 @@ const reference = (key) => key.slice(0, 12);
 /** @returns {Entry[]} */
 const outbox = () =>
   names("out:")
-    .map((name) => load(name))
+    .map(load)
     .filter(Boolean)
-    .sort((a, b) => a.at - b.at || (a.key < b.key ? -1 : 1));
+    .sort((a, b) => a.at - b.at);
 
 /** @param {Entry} entry */
 const keep = (entry) => save("out:" + entry.key, entry);
@@ -67,7 +64,6 @@ function sync() {
       known.clear();
       wanted = false;
     } else if (current) part++;
-    seen.clear();
     cursor = 0;
     current = id;
     tell("session");
@@ -87,6 +83,7 @@ function sync() {
     last = Math.max(last, entry.at);
   }
   items.sort((a, b) => a.part - b.part || (a.seq ?? a.at) - (b.seq ?? b.at));
+  for (const item of items) if (item.part === part && item.seq === cursor + 1) cursor++;
   tell("change");
 }
 
@@ -105,13 +102,18 @@ function merge(conversation, rows) {
     if (item.state) acknowledge(/** @type {string} */ (item.key));
     known.set((item.id = row.id), item);
     if (row.seq) {
-      seen.add((item.seq = row.seq));
-      item.at = Date.parse(row.created_at ?? "") || item.at;
+      item.seq = row.seq;
+      item.at = Date.parse(`${row.created_at}`);
     }
   }
-  while (seen.has(cursor + 1)) cursor++;
   sync();
 }
+
+/** Shows what a POST has stored; its place comes with the history.
+ * @param {{conversation_id: string, message_id: string}} answer @param {string} role
+ * @param {string} content @param {object} [metadata] */
+const accept = (answer, role, content, metadata) =>
+  merge(answer.conversation_id, [{ id: answer.message_id, role, content, metadata }]);
 
 /** @param {string} key */
 function acknowledge(key) {
@@ -133,11 +135,9 @@ const flush = () =>
       wait = Math.max(0, next - Date.now());
       if (wait) break;
       try {
-        const answer = await call("/widget/messages", { body: { text, metadata }, key });
+        const answer = await call("/widget/messages", { text, metadata }, key);
         acknowledge(key);
-        merge(answer.conversation_id, [
-          { id: answer.message_id, role: "user", content: text, metadata },
-        ]);
+        accept(answer, "user", text, metadata);
       } catch (error) {
         const refusal = /** @type {import("./transport.js").Refusal} */ (error);
         const failed = isFinal(refusal);
@@ -159,12 +159,8 @@ async function reply() {
   sync();
   for (let tries = 0; tries < 5; tries++) {
     try {
-      const options = { body: {}, key: "reply-" + key, timeout: 9e4 };
-      const answer = await call("/widget/messages/assistant", options);
-      if (answer.text) {
-        const row = { id: answer.message_id, role: "assistant", content: answer.text };
-        merge(answer.conversation_id, [row]);
-      }
+      const answer = await call("/widget/messages/assistant", {}, "reply-" + key, 9e4);
+      if (answer.text) accept(answer, "assistant", answer.text);
       break;
     } catch (error) {
       const refusal = /** @type {import("./transport.js").Refusal} */ (error);
@@ -199,23 +195,16 @@ const catchUp = () =>
     reply();
   }));
 
-/** Asks often after something has happened, then less and less. */
-function poll() {
-  pace = 2e3;
-  const next = () => {
-    clearTimeout(pollTimer);
-    pollTimer = setTimeout(
-      async () => {
-        if (!document.hidden) {
-          await catchUp();
-          flush();
-        }
-        next();
-      },
-      (pace = Math.min(pace * 1.5, 3e4)),
-    );
-  };
-  next();
+/** Asks often after something has happened, then less and less. @param {number} pace */
+function poll(pace) {
+  clearTimeout(pollTimer);
+  pollTimer = setTimeout(async () => {
+    if (!document.hidden) {
+      await catchUp();
+      flush();
+    }
+    poll(Math.min(pace * 1.5, 3e4));
+  }, pace);
 }
 
 /** @param {string} text @returns {string | undefined} the message's key */
@@ -235,7 +224,7 @@ export function wake(key) {
   if (entry) keep({ ...entry, next: 0, failed: false });
   sync();
   flush();
-  poll();
+  poll(3e3);
 }
 
 /** @param {string} key */
@@ -277,8 +266,6 @@ export function unread() {
   return items.filter((item) => item.role !== "user" && item.part === part && (item.seq ?? 0) > from)
     .length;
 }
-
-export const state = () => ({ items, replying, trouble });
 
 addEventListener("storage", sync);
 channel.onmessage = (/** @type {MessageEvent} */ event) => merge(event.data[0], event.data[1]);

@@ -4,13 +4,13 @@ const link = /^(https?:\/\/|mailto:|tel:)/i;
 
 // Each alternative stops at a line's end or at its own opening mark, so the time stays linear.
 const marks =
-  /`([^`\n]+)`|\*\*(?=\S)([^\n]+?)\*\*|\*(?=\S)([^*\n]+)\*|(?<!\w)_(?=\S)([^_\n]+)_(?!\w)|\[([^[\]\n]+)\]\(([^()\s]+)\)|(https?:\/\/[^\s<>"'`*()[\]]*[^\s<>"'`*()[\].,:;!?])/;
+  /`([^`\n]+)`|\*\*(?=\S)([^\n]+?)\*\*|\*(?=\S)([^*\n]+)\*|\[([^[\]\n]+)\]\(([^()\s]+)\)|(https?:\/\/[^\s<>"'`*()[\]]*[^\s<>"'`*()[\].,:;!?])/;
 
 /** @param {string} text @returns {(Node | string)[]} */
 function spans(text) {
   const out = [];
   for (let found; (found = marks.exec(text)); text = text.slice(found.index + found[0].length)) {
-    const [all, code, bold, italic, slanted, label, href, bare] = found;
+    const [all, code, bold, italic, label, href, bare] = found;
     const target = href ?? bare;
     const anchor = { href: target, target: "_blank", rel: "noopener noreferrer nofollow" };
     out.push(
@@ -23,7 +23,7 @@ function spans(text) {
             ? link.test(target)
               ? h("a", anchor, label ?? target)
               : all
-            : h("em", {}, ...spans(italic ?? slanted ?? "")),
+            : h("em", {}, ...spans(`${italic}`)),
     );
   }
   return [...out, text];

@@ -3,6 +3,7 @@
  * @typedef {typeof english} Texts
  */
 const english = {
+  language: "en",
   title: "Chat with us",
   greeting: "Hello! How can we help you?",
   placeholder: "Write a message…",
@@ -24,6 +25,7 @@ const english = {
 
 /** @type {Texts} */
 const czech = {
+  language: "cs",
   title: "Napište nám",
   greeting: "Dobrý den! S čím vám můžeme pomoci?",
   placeholder: "Napište zprávu…",
@@ -48,13 +50,5 @@ const languages = { en: english, cs: czech, sk: czech };
 
 /** The first wanted language we speak; "auto" and unknown ones are passed over.
  * @param {(string | undefined)[]} wanted */
-export function pickLanguage(...wanted) {
-  for (const tag of wanted) {
-    const short = `${tag}`.slice(0, 2).toLowerCase();
-    if (languages[short]) return short;
-  }
-  return "en";
-}
-
-/** @param {string} language */
-export const textsOf = (language) => /** @type {Texts} */ (languages[language]);
+export const speak = (...wanted) =>
+  wanted.map((tag) => languages[`${tag}`.slice(0, 2).toLowerCase()]).find(Boolean) ?? english;

@@ -2,7 +2,6 @@ import { load, save } from "./storage.js";
 
 /**
  * @typedef {{conversation_id: string, token: string, expires_in: number, ui_config: any, until: number}} Session
- * @typedef {{body?: object, key?: string, token?: string, timeout?: number}} Options
  * @typedef {{status?: number, code?: string, after: number}} Refusal what a failed call throws
  */
 
@@ -31,20 +30,19 @@ export const lock = (name, work) =>
 /** @returns {Session | undefined} */
 export const session = () => load("session");
 
-/** True when the same request would be refused again. @param {Refusal} refusal */
-export const isFinal = ({ status = 0, code }) =>
-  status >= 400 &&
-  status < 500 &&
-  ![401, 408, 425, 429].includes(status) &&
-  code !== "idempotency_in_progress";
+/** True when the same request would be refused again; 409 is our own earlier try under way.
+ * @param {Refusal} refusal */
+export const isFinal = ({ status }) => /^4(?!01|08|09|25|29)/.test(`${status}`);
 
 /** Half of the wait is random, so that a crowd does not come back at once.
  * @param {number} tries @param {Refusal} refusal */
 export const backoff = (tries, { after }) =>
   Math.max(after * 1000, Math.min(3e4, 500 * 2 ** tries) * (0.5 + Math.random() / 2));
 
-/** A body makes it a POST. @param {string} path @param {Options} options @returns {Promise<any>} */
-async function request(path, { body, key, token, timeout = 15e3 }) {
+/** A body makes it a POST.
+ * @param {string} path @param {string} [token] @param {object} [body] @param {string} [key]
+ * @param {number} [timeout] @returns {Promise<any>} */
+async function request(path, token, body, key, timeout = 15e3) {
   /** @type {Record<string, string>} */
   const headers = { "Content-Type": "application/json" };
   if (token) headers.Authorization = "Bearer " + token;
@@ -69,8 +67,8 @@ async function request(path, { body, key, token, timeout = 15e3 }) {
   throw refusal;
 }
 
-/** @param {Session} [stale] the session that no longer works @param {boolean} [ended] its conversation is over
- * @returns {Promise<Session>} */
+/** @param {Session} [stale] the session that no longer works
+ * @param {boolean} [ended] its conversation is over @returns {Promise<Session>} */
 function renew(stale, ended) {
   const asked = Date.now();
   const visitor = load("visitor") ?? newKey();
@@ -82,13 +80,12 @@ function renew(stale, ended) {
     let fresh;
     if (current && !ended) {
       try {
-        fresh = await request("/widget/session/refresh", { body: {}, token: current.token });
+        fresh = await request("/widget/session/refresh", current.token, {});
       } catch (error) {
-        const { status } = /** @type {Refusal} */ (error);
-        if (![401, 403, 404].includes(status ?? 0)) throw error;
+        if (!/40[134]/.test(`${/** @type {Refusal} */ (error).status}`)) throw error;
       }
     }
-    fresh ??= await request("/widget/session", { body: { visitor_id: visitor } });
+    fresh ??= await request("/widget/session", "", { visitor_id: visitor });
     // Forgotten meanwhile: what the visitor erased must not come back.
     if (current && !session()) throw { after: 0 };
     save("visitor", visitor);
@@ -98,17 +95,18 @@ function renew(stale, ended) {
 }
 
 /** A request of the visitor's conversation, "*" in the path; renews the session when needed.
- * @param {string} path @param {Options} [options] @returns {Promise<any>} */
-export async function call(path, options) {
+ * @param {string} path @param {object} [body] @param {string} [key] @param {number} [timeout]
+ * @returns {Promise<any>} */
+export async function call(path, body, key, timeout) {
   for (let tries = 0; ; tries++) {
     let current = session();
     if (!current || Date.now() > current.until) current = await renew(current);
     try {
-      const { conversation_id: id, token } = current;
-      return await request(path.replace("*", id), { ...options, token });
+      const url = path.replace("*", current.conversation_id);
+      return await request(url, current.token, body, key, timeout);
     } catch (error) {
       const { status, code } = /** @type {Refusal} */ (error);
-      const ended = /^conversation_/.test(code ?? "");
+      const ended = /^conversation_/.test(`${code}`);
       if (tries > 1 || (status !== 401 && !ended)) throw error;
       await renew(current, ended);
     }

@@ -1,9 +1,18 @@
 import { readable, readConfig } from "./config.js";
-import { discard, markRead, send, state, unread, wake } from "./conversation.js";
+import {
+  discard,
+  items,
+  markRead,
+  replying,
+  send,
+  trouble,
+  unread,
+  wake,
+} from "./conversation.js";
 import { h, icon } from "./dom.js";
 import { markdown } from "./markdown.js";
 import css from "./style.css";
-import { pickLanguage, textsOf } from "./texts.js";
+import { speak } from "./texts.js";
 import { session } from "./transport.js";
 
 /** @typedef {import("./conversation.js").Item} Item */
@@ -28,7 +37,7 @@ const face = h("span", { class: "face" }, icon(bubbleIcon));
 const closer = h("button", { click: () => toggle(false) }, icon(closeIcon));
 /** @type {HTMLElement} */
 const log = h("div", { role: "log", tabindex: 0 });
-const status = h("p", { role: "status" });
+const status = h("p", { class: "meta", role: "status" });
 const chips = h("div", { class: "chips" });
 /** @type {HTMLTextAreaElement} */
 const input = h("textarea", { rows: 1, maxlength: 2000, enterkeyhint: "send", input: grow });
@@ -36,7 +45,7 @@ const input = h("textarea", { rows: 1, maxlength: 2000, enterkeyhint: "send", in
 const sender = h("button", {}, icon(sendIcon));
 const form = h("form", { submit }, input, sender);
 /** @type {HTMLAnchorElement} */
-const privacy = h("a", { target: "_blank", rel: "noopener", class: "meta" });
+const privacy = h("a", { class: "meta", target: "_blank", rel: "noopener" });
 /** @type {HTMLDialogElement} */
 const dialog = h(
   "dialog",
@@ -53,7 +62,6 @@ const dialog = h(
 let host;
 /** @type {import("./texts.js").Texts} */
 let texts;
-let language = "";
 /** @type {import("./config.js").Config} */
 let config;
 /** Called when the visitor or the page opens or closes the panel. @type {(open: boolean) => void} */
@@ -109,27 +117,29 @@ export function toggle(open, quiet) {
   }
 }
 
+/** @param {string} name @param {string} value */
+const set = (name, value) => host.style.setProperty("--hlas-" + name, value);
+
 /** The on-screen keyboard must not cover the field. */
 function fit() {
   const { height, offsetTop, scale } = /** @type {VisualViewport} */ (visualViewport);
   if (scale > 1.01) return;
-  dialog.style.setProperty("--height", height + "px");
-  dialog.style.setProperty("--top", offsetTop + "px");
+  set("height", height + "px");
+  set("top", offsetTop + "px");
 }
 
 /** Reads the configuration again and puts it on the screen. */
 export function dress() {
   config = readConfig(host, session()?.ui_config);
-  language = pickLanguage(config.language, document.documentElement.lang, navigator.language);
-  texts = textsOf(language);
+  texts = speak(config.language, document.documentElement.lang, navigator.language);
   host.className = config.position ?? "";
   host.style.colorScheme = config.theme ?? "";
   host.style.zIndex = config.z_index ?? "";
   if (config.color) {
-    host.style.setProperty("--hlas-accent", config.color);
-    host.style.setProperty("--hlas-accent-text", readable(config.color, config.color_text));
+    set("accent", config.color);
+    set("accent-text", readable(config.color, config.color_text));
   }
-  dialog.lang = language;
+  dialog.lang = texts.language;
   title.textContent = config.title ?? texts.title;
   subtitle.textContent = config.subtitle ?? "";
   dialog.ariaLabel = log.ariaLabel = title.textContent;
@@ -150,8 +160,8 @@ export function dress() {
 /** @param {Item} item */
 function meta(item) {
   if (!item.state) {
-    const time = new Date(item.at).toLocaleTimeString(language, { timeStyle: "short" });
-    return h("time", { class: "meta" }, time);
+    const time = new Date(item.at).toLocaleTimeString(texts.language, { timeStyle: "short" });
+    return h("time", { class: "meta", dir: "auto" }, time);
   }
   const key = `${item.key}`;
   const line = h("span", { class: "meta" }, texts[item.state]);
@@ -175,6 +185,7 @@ const row = (role, label, ...content) =>
     { class: "row " + role },
     h("span", { class: "who" }, label),
     h("div", { class: "bubble", dir: "auto" }, ...content),
+    h("time"),
   );
 
 const roles = ["user", "assistant", "operator"];
@@ -182,35 +193,33 @@ const roles = ["user", "assistant", "operator"];
 /** The item's node; only the line under it changes, so that it is read out once.
  * @param {Item} item */
 function nodeOf(item) {
-  const look = `${item.state} ${item.at} ${language}`;
-  if (!item.node) {
-    const role = roles.includes(item.role) ? item.role : "system";
-    const content = role === "user" ? [item.text] : markdown(item.text);
-    item.node = row(role, texts[/** @type {"user"} */ (role)] ?? "", ...content);
-    item.node.base = item.node.className;
+  const role = roles.includes(item.role) ? item.role : "system";
+  const look = ["row", role, item.state, item.at].join(" ");
+  const node = (item.node ??= row(
+    role,
+    texts[/** @type {"user"} */ (role)] ?? "",
+    ...(role === "user" ? [item.text] : markdown(item.text)),
+  ));
+  if (node.className !== look) {
+    node.className = look;
+    node.lastChild.replaceWith(meta(item));
   }
-  if (item.node.look !== look) {
-    item.node.look = look;
-    item.node.className = `${item.node.base} ${item.state ?? ""}`;
-    item.node.querySelector(".meta")?.remove();
-    item.node.append(meta(item));
-  }
-  return item.node;
+  return node;
 }
 
 /** @type {Record<string, HTMLElement>} */
 const dividers = {};
 
 /** @param {string} text @param {number} part */
-const divider = (text, part) => (dividers[text + part] ??= h("p", { class: "day" }, text));
+const divider = (text, part) => (dividers[text + part] ??= h("p", { class: "meta day" }, text));
 
 /** @param {number} at */
 function day(at) {
   const noon = (/** @type {Date} */ date) => date.setHours(12, 0, 0, 0);
   const days = Math.min(0, Math.round((noon(new Date(at)) - noon(new Date())) / 864e5));
   return days > -2
-    ? new Intl.RelativeTimeFormat(language, { numeric: "auto" }).format(days, "day")
-    : new Date(at).toLocaleDateString(language, { weekday: "long", day: "numeric", month: "long" });
+    ? new Intl.RelativeTimeFormat(texts.language, { numeric: "auto" }).format(days, "day")
+    : new Date(at).toLocaleDateString(texts.language, { weekday: "long", day: "numeric", month: "long" });
 }
 
 /** @type {[string, HTMLElement] | undefined} */
@@ -219,7 +228,6 @@ let greeting;
 let typing;
 
 export function render() {
-  const { items, replying, trouble } = state();
   const text = config.greeting ?? texts.greeting;
   if (greeting?.[0] !== text) greeting = [text, row("assistant", texts.assistant, ...markdown(text))];
   const nodes = [greeting[1]];

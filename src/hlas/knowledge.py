@@ -1,0 +1,129 @@
+"""What a tenant knows: questions and answers, and the ranking that finds the right one."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+from uuid import UUID
+
+import asyncpg
+import uuid_utils
+
+from hlas.db import Database, Queries
+from hlas.language import Language, meaningful_words
+from hlas.tenants import COMMAND_LINE, Change, TenantError, record
+
+queries = Queries.beside(__file__)
+
+LONGEST_QUESTION = 500
+LONGEST_ANSWER = 8000
+# Ranking looks at every entry of a tenant, so their number bounds what a question costs.
+MOST_ENTRIES = 10_000
+BATCH_ENTRIES = 200
+MATCHES = 3
+
+
+class KnowledgeError(TenantError):
+    """A change of knowledge that cannot be made; one line for the person who asked for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    question: str
+    answer: str
+    keywords: tuple[str, ...] = ()
+    language: Language | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """An entry that may answer a question, and how sure that is, 0 to 1."""
+
+    entry_id: str
+    answer: str
+    confidence: float
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """What an import changed."""
+
+    added: int
+    updated: int
+    unchanged: int
+    removed: int
+
+
+async def rank(database: Database, tenant_id: str, text: str, language: Language) -> list[Match]:
+    """The tenant's entries that come nearest to the text, best first: all there is to replace."""
+    words = meaningful_words(text)
+    if not words:
+        return []
+    rows = await database.all(queries.rank, tenant_id, words, language, MATCHES)
+    return [Match(str(row["id"]), row["answer"], row["confidence"]) for row in rows]
+
+
+async def save(
+    operators: Database,
+    tenant_id: UUID,
+    entries: Sequence[Entry],
+    *,
+    source: str,
+    replace: bool = False,
+    change: Change = COMMAND_LINE,
+    on_progress: Callable[[int], None] = lambda _saved: None,
+) -> Saved:
+    """Add the entries, or update those with the same question; all of them or none.
+
+    With replace, entries that are not among them are removed.
+    """
+    async with operators.transaction() as connection:
+        if await connection.fetchval(queries.lock_tenant, tenant_id) is None:
+            raise KnowledgeError("there is no such tenant")
+        removed = await _remove_others(connection, tenant_id, entries) if replace else 0
+        start = 0 if replace else await connection.fetchval(queries.last_position, tenant_id)
+        added = updated = 0
+        for first in range(0, len(entries), BATCH_ENTRIES):
+            batch = _rows(entries[first : first + BATCH_ENTRIES], start + first)
+            written = await connection.fetch(queries.save_entries, tenant_id, batch, replace)
+            added += sum(row["added"] for row in written)
+            updated += sum(not row["added"] for row in written)
+            on_progress(len(batch))
+        if await connection.fetchval(queries.count_entries, tenant_id) > MOST_ENTRIES:
+            raise KnowledgeError(f"a tenant can have at most {MOST_ENTRIES} entries")
+        saved = Saved(added, updated, len(entries) - added - updated, removed)
+        await record(connection, change, tenant_id, "knowledge.import", source, after=asdict(saved))
+    return saved
+
+
+async def _remove_others(
+    connection: asyncpg.Connection, tenant_id: UUID, entries: Sequence[Entry]
+) -> int:
+    kept = [entry.question for entry in entries]
+    status = await connection.execute(queries.remove_others, tenant_id, kept)
+    return int(status.rpartition(" ")[2])
+
+
+def _rows(entries: Sequence[Entry], start: int) -> list[dict[str, Any]]:
+    return [
+        {"id": str(uuid_utils.uuid7()), "position": position, **asdict(entry)}
+        for position, entry in enumerate(entries, start=start + 1)
+    ]
+
+
+async def listed(operators: Database, tenant_id: UUID) -> list[dict[str, Any]]:
+    rows = await operators.all(queries.list_entries, tenant_id)
+    return [{**row, "id": str(row["id"])} for row in rows]
+
+
+async def remove(
+    operators: Database, tenant_id: UUID, ids: Sequence[UUID], change: Change = COMMAND_LINE
+) -> None:
+    """Remove the entries; all of them or none."""
+    async with operators.transaction() as connection:
+        removed = await connection.fetch(queries.remove_entries, tenant_id, list(ids))
+        missing = set(ids) - {UUID(str(row["id"])) for row in removed}
+        if missing:
+            raise KnowledgeError(f"there is no entry {min(map(str, missing))}")
+        for row in removed:
+            before = {"question": row["question"]}
+            await record(connection, change, tenant_id, "knowledge.remove", str(row["id"]), before)

@@ -1,0 +1,65 @@
+"""Edge case 41: what visitors say and what proves who they are never reaches a log line.
+
+Everything the tests send is remembered, and every log the tests make is searched for it.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import orjson
+
+# Shorter words occur in log lines by chance.
+SHORTEST = 5
+
+SECRET = "a secret for tests that is long enough"
+
+_TOKEN = re.compile(rb"eyJ[A-Za-z0-9_-]{10,}")
+_CONTROL = re.compile(rb"[\x00-\x09\x0b-\x1f\x7f]")
+_EVENT = re.compile(r"[a-z][a-z_]*")
+
+_said: set[bytes] = set()
+
+
+def hear(*texts: str) -> None:
+    """Remember what must not be logged until the next check."""
+    _said.update(text.encode() for text in texts if len(text) >= SHORTEST)
+
+
+async def hear_request(request: httpx.Request) -> None:
+    """For a client's event hooks: remember what every request carries."""
+    for name in ("authorization", "idempotency-key"):
+        value = request.headers.get(name, "")
+        hear(*value.strip('"').split(" "))
+    content = getattr(request, "_content", b"")
+    try:
+        hear(*_texts(orjson.loads(content)))
+    except orjson.JSONDecodeError:
+        hear(content.decode("latin-1"))
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value.strip()
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from _texts(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _texts(item)
+
+
+def check(log: bytes) -> None:
+    """Fail if the log holds a token, a secret, anything a visitor sent, or a control character."""
+    found = [text for text in (SECRET.encode(), *_said) if text in log]
+    assert not found, f"logged: {found[:3]}"
+    assert not _TOKEN.search(log), "a token was logged"
+    assert not _CONTROL.search(log), "a raw control character was logged"
+    for line in log.splitlines():
+        if line.startswith(b"{"):
+            assert _EVENT.fullmatch(orjson.loads(line)["event"]), line
+
+
+def forget() -> None:
+    _said.clear()

@@ -1,0 +1,126 @@
+"""The `hlas` command in processes of its own, as users run it."""
+
+import asyncio
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import orjson
+
+import log_scan
+
+COMMAND = Path(sys.executable).with_name("hlas")
+START_SECONDS = 60
+
+_READY = re.compile(rb"Hlas is ready on (http://\S+)")
+
+
+def environment(database_url: str = "", **variables: str) -> dict[str, str]:
+    """Nothing of the tests' own environment but what a process needs to start and to be measured."""
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if name in {"PATH", "HOME", "LANG"} or name.startswith("COV")
+    }
+    given = {"DATABASE_URL": database_url, "WIDGET_SESSION_JWT_SECRET": log_scan.SECRET}
+    return {**kept, **(given if database_url else {}), **variables}
+
+
+def hlas(
+    *arguments: str, cwd: Path, seconds: float = 60, **variables: str
+) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end."""
+    return subprocess.run(
+        [COMMAND, *arguments],
+        cwd=cwd,
+        env=variables,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=seconds,
+    )
+
+
+@dataclass
+class Served:
+    """`hlas serve` in a process of its own."""
+
+    url: str
+    process: subprocess.Popen[bytes]
+    log_path: Path
+    client: httpx.AsyncClient
+
+    def output(self) -> bytes:
+        return self.log_path.read_bytes()
+
+    def events(self, name: str | None = None) -> list[dict[str, Any]]:
+        lines = [orjson.loads(line) for line in self.output().splitlines() if line.startswith(b"{")]
+        return [line for line in lines if name is None or line["event"] == name]
+
+    async def stop(self, number: signal.Signals = signal.SIGTERM, seconds: float = 30) -> int:
+        """Its exit status after the signal."""
+        self.process.send_signal(number)
+        return await asyncio.to_thread(self.process.wait, seconds)
+
+
+@asynccontextmanager
+async def serve_process(
+    database_url: str = "", *, workers: int = 1, **variables: str
+) -> AsyncIterator[Served]:
+    """A server with its own log, which is searched for secrets when it ends."""
+    with tempfile.TemporaryDirectory(prefix="hlas-serve-", ignore_cleanup_errors=True) as name:
+        directory = Path(name)
+        directory.chmod(0o711)
+        log_path = directory / "log"
+        with log_path.open("wb") as log:
+            process = subprocess.Popen(
+                [COMMAND, "serve", "--port", "0", "--workers", str(workers)],
+                cwd=directory,
+                env=environment(database_url, **variables),
+                stdout=log,
+                stderr=log,
+            )
+        try:
+            url = await _ready(process, log_path)
+            async with httpx.AsyncClient(
+                base_url=url, timeout=20, event_hooks={"request": [log_scan.hear_request]}
+            ) as client:
+                await _answering(client, process)
+                yield Served(url, process, log_path, client)
+        finally:
+            if process.poll() is None:
+                process.terminate()
+                try:
+                    await asyncio.to_thread(process.wait, 30)
+                except subprocess.TimeoutExpired:
+                    process.kill()
+            log_scan.check(log_path.read_bytes())
+
+
+async def _ready(process: subprocess.Popen[bytes], log_path: Path) -> str:
+    async with asyncio.timeout(START_SECONDS):
+        while True:
+            if found := _READY.search(log_path.read_bytes()):
+                return found[1].decode()
+            assert process.poll() is None, log_path.read_text()
+            await asyncio.sleep(0.05)
+
+
+async def _answering(client: httpx.AsyncClient, process: subprocess.Popen[bytes]) -> None:
+    async with asyncio.timeout(START_SECONDS):
+        while True:
+            try:
+                if (await client.get("/ready")).status_code == 200:
+                    return
+            except httpx.TransportError:
+                assert process.poll() is None
+            await asyncio.sleep(0.05)

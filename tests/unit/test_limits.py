@@ -1,0 +1,249 @@
+"""What a limit is, what a refusal says, and how the memory of a process stays bounded."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hlas.limits import Limit, MemoryLimiter, Refusal, Rule, Scope
+from hlas.limits.memory import _SHARED
+from hlas.limits.rules import NANOSECONDS, SLOTS
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.nanoseconds = 0
+
+    def __call__(self) -> int:
+        return self.nanoseconds
+
+    def advance(self, seconds: float) -> None:
+        self.nanoseconds += int(seconds * NANOSECONDS)
+
+
+@pytest.mark.parametrize(
+    ("text", "count", "seconds"),
+    [
+        ("30/min", 30, 60),
+        ("5/s", 5, 1),
+        ("10/hour", 10, 3600),
+        ("10/h", 10, 3600),
+        ("1/second", 1, 1),
+        (" 7 / Minute ", 7, 60),
+        ("1000000000/day", 1_000_000_000, 86400),
+    ],
+)
+def test_limit_reads_what_the_contract_lists(text: str, count: int, seconds: int) -> None:
+    """Every unit of the contract is read, spelled out or short."""
+    assert Limit.parse(text) == Limit(count, seconds)
+
+
+def test_limit_off_is_none() -> None:
+    """`off` is no limit at all."""
+    assert Limit.parse("off") is None
+    assert Limit.parse(" OFF ") is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "30", "0/min", "-1/min", "1.5/min", "30/fortnight", "30/min/2", "x/min", "٣/min"),
+        *("1000000001/s", "99999999999/s", "30/", "/min", "30/m", "none", "30 per min"),
+    ],
+)
+def test_limit_refuses_the_rest_in_one_sentence(text: str) -> None:
+    """Edge case 31: a bad limit is refused with one line that quotes it."""
+    with pytest.raises(ValueError, match="is not a limit") as caught:
+        Limit.parse(text)
+    assert repr(text) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@given(st.integers(1, 10**9), st.sampled_from([1, 60, 3600, 86400]))
+def test_limit_is_written_as_it_is_read(count: int, seconds: int) -> None:
+    """A limit shown to an operator can be pasted into the environment."""
+    limit = Limit(count, seconds)
+    assert Limit.parse(str(limit)) == limit
+
+
+@pytest.mark.parametrize("scope", ["ip", "conversation"])
+def test_refusal_renders_the_draft_headers(scope: Scope) -> None:
+    """The limit that was hit is told in the fields of the IETF draft."""
+    refusal = Refusal(Rule(scope, "messages", Limit(30, 60)), "key", 12)
+    assert refusal.headers() == {
+        "Retry-After": "12",
+        "RateLimit-Policy": f'"{scope}";q=30;w=60',
+        "RateLimit": f'"{scope}";r=0;t=12',
+    }
+
+
+def test_refusal_by_a_tenant_limit_discloses_nothing() -> None:
+    """A visitor learns when to come again, not how much the tenant may or does use."""
+    refusal = Refusal(Rule("tenant", "messages", Limit(3000, 60)), "key", 12)
+    assert refusal.headers() == {"Retry-After": "12"}
+
+
+def test_refusal_does_not_print_its_key() -> None:
+    """An address or an id does not get into a log by way of repr."""
+    assert "203.0.113.9" not in repr(Refusal(Rule("ip", "x", Limit(1, 1)), "203.0.113.9", 1))
+
+
+def test_of_two_limits_hit_the_longer_wait_is_told() -> None:
+    """Edge case 21: obeying Retry-After satisfies every limit that is hit, not only one."""
+    clock = Clock()
+    limiter = MemoryLimiter(clock=clock)
+    short = Rule("ip", "messages", Limit(1, 60))
+    long = Rule("tenant", "messages", Limit(1, 3600))
+    assert limiter.consume_now([(short, "a"), (long, "t")]) is None
+    for checks in ([(short, "a"), (long, "t")], [(long, "t"), (short, "a")]):
+        refusal = limiter.consume_now(checks)
+        assert refusal is not None
+        assert (refusal.rule, refusal.retry_after) == (long, 3600)
+
+
+def test_a_changed_limit_keeps_what_was_used() -> None:
+    """A tenant's limit can be changed at any time, and its use is not forgotten."""
+    limiter = MemoryLimiter(clock=Clock())
+    rule = Rule("tenant", "messages", Limit(2, 60))
+    assert limiter.consume_now([(rule, "t")]) is None
+    assert limiter.consume_now([(rule, "t")]) is None
+    raised = replace(rule, limit=Limit(3, 60))
+    assert limiter.consume_now([(raised, "t")]) is None
+    assert limiter.consume_now([(raised, "t")]) is not None
+    lowered = replace(rule, limit=Limit(1, 60))
+    assert limiter.consume_now([(lowered, "t")]) is not None
+
+
+@pytest.mark.parametrize("count", [1, 2, 30])
+def test_a_flood_of_keys_evicts_no_key_that_is_limited(count: int) -> None:
+    """Edge case 27: the number of keys is bounded, and a limited key stays limited."""
+    limiter = MemoryLimiter(max_keys=500, clock=Clock())
+    rule = Rule("ip", "session", Limit(count, 60))
+    for _ in range(count):
+        assert limiter.consume_now([(rule, "limited")]) is None
+    for number in range(5000):
+        limiter.consume_now([(rule, f"flood {number}")])
+    table = limiter._tables[rule.table]
+    assert len(table.states) == len(table._keys) == 500
+    assert len(table.shared) <= _SHARED
+    assert limiter.consume_now([(rule, "limited")]) is not None
+
+
+def test_a_flood_of_keys_evicts_the_least_used() -> None:
+    """Edge case 27: keys that were seen once go before keys that have used something."""
+    limiter = MemoryLimiter(max_keys=400, clock=Clock())
+    rule = Rule("ip", "session", Limit(30, 60))
+    for number in range(200):
+        for _ in range(20):
+            assert limiter.consume_now([(rule, f"regular {number}")]) is None
+    for number in range(5000):
+        assert limiter.consume_now([(rule, f"flood {number}")]) is None
+    for number in range(200):
+        for _ in range(10):
+            assert limiter.consume_now([(rule, f"regular {number}")]) is None
+        assert limiter.consume_now([(rule, f"regular {number}")]) is not None
+
+
+def test_newcomers_share_when_every_key_is_limited() -> None:
+    """Edge case 27: with no place left a newcomer is still limited, and places come free again."""
+    clock = Clock()
+    limiter = MemoryLimiter(max_keys=50, clock=clock)
+    rule = Rule("ip", "session", Limit(2, 60))
+    for number in range(50):
+        for _ in range(2):
+            assert limiter.consume_now([(rule, f"full {number}")]) is None
+    assert limiter.consume_now([(rule, "newcomer")]) is None
+    assert limiter.consume_now([(rule, "newcomer")]) is None
+    refusal = limiter.consume_now([(rule, "newcomer")])
+    assert refusal is not None
+    assert refusal.retry_after == 60
+    clock.advance(60)
+    assert limiter.consume_now([(rule, "newcomer")]) is None
+    assert "newcomer" in limiter._tables[rule.table].states
+
+
+def test_addresses_take_no_places_of_tenants() -> None:
+    """A flood of one kind of key leaves the keys of the other rules alone."""
+    limiter = MemoryLimiter(max_keys=100, clock=Clock())
+    address = Rule("ip", "messages", Limit(30, 60))
+    tenant = Rule("tenant", "messages", Limit(2, 60))
+    assert limiter.consume_now([(tenant, "t")]) is None
+    for number in range(1000):
+        limiter.consume_now([(address, f"flood {number}")])
+    assert limiter.consume_now([(tenant, "t")]) is None
+    assert limiter.consume_now([(tenant, "t")]) is not None
+
+
+def test_expired_keys_go_as_new_ones_come() -> None:
+    """Edge case 27: the table shrinks to what is in use, without a sweep."""
+    clock = Clock()
+    limiter = MemoryLimiter(clock=clock)
+    rule = Rule("ip", "session", Limit(30, 60))
+    for number in range(2000):
+        limiter.consume_now([(rule, f"old {number}")])
+    clock.advance(60)
+    for number in range(1500):
+        limiter.consume_now([(rule, f"new {number}")])
+    assert len(limiter._tables[rule.table].states) < 2000
+    for number in range(1500, 2100):
+        limiter.consume_now([(rule, f"new {number}")])
+    assert not any(key.startswith("old") for key in limiter._tables[rule.table].states)
+
+
+def test_the_memory_of_a_busy_key_is_bounded() -> None:
+    """Edge case 27: a key that is used all the time keeps no more than a pair a slot."""
+    clock = Clock()
+    limiter = MemoryLimiter(clock=clock)
+    rule = Rule("tenant", "messages", Limit(1_000_000, 60))
+    longest = 0
+    for _ in range(20_000):
+        clock.advance(0.037)
+        assert limiter.consume_now([(rule, "t")]) is None
+        state = limiter._tables[rule.table].states["t"]
+        longest = max(longest, len(state) if isinstance(state, list) else 0)
+    assert longest <= 3 + 2 * (SLOTS + 2)
+
+
+class CountingDict(dict[str, int | list[int]]):
+    looks = 0
+
+    def __getitem__(self, key: str) -> int | list[int]:
+        self.looks += 1
+        return super().__getitem__(key)
+
+
+@pytest.fixture
+def counted() -> tuple[MemoryLimiter, Rule, CountingDict]:
+    limiter = MemoryLimiter(max_keys=20_000, clock=Clock())
+    rule = Rule("ip", "session", Limit(30, 60))
+    limiter.consume_now([(rule, "first")])
+    table = limiter._tables[rule.table]
+    states = CountingDict(table.states)
+    table.states = states
+    return limiter, rule, states
+
+
+def test_a_new_key_costs_the_same_however_many_there_are(
+    counted: tuple[MemoryLimiter, Rule, CountingDict],
+) -> None:
+    """Edge case 27: flat cost is proved by counting the keys looked at, not by a clock."""
+    limiter, rule, states = counted
+    most = 0
+    for number in range(60_000):
+        before = states.looks
+        limiter.consume_now([(rule, f"flood {number}")])
+        most = max(most, states.looks - before)
+    assert len(states) == 20_000
+    assert most <= 2 + 32
+
+
+def test_peek_consumes_nothing_and_makes_no_key() -> None:
+    """The IP limit is looked at first; looking leaves no trace."""
+    limiter = MemoryLimiter(clock=Clock())
+    rule = Rule("ip", "session", Limit(1, 60))
+    for _ in range(3):
+        assert limiter.peek_now([(rule, "a")]) is None
+    assert not limiter._tables
+    assert limiter.consume_now([(rule, "a")]) is None
+    assert limiter.peek_now([(rule, "a")]) is not None
