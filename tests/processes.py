@@ -25,7 +25,7 @@ _READY = re.compile(rb"Hlas is ready on (http://\S+)")
 
 
 def environment(database_url: str = "", **variables: str) -> dict[str, str]:
-    """Nothing of the tests' own environment but what a process needs to start and to be measured."""
+    """Of the tests' own environment only what a process needs to start and to be measured."""
     kept = {
         name: value
         for name, value in os.environ.items()

@@ -1,7 +1,7 @@
 """Which limits apply to a request, and what happens when one is hit."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from hlas import errors, telemetry
@@ -17,13 +17,15 @@ queries = Queries.beside(__file__)
 
 SESSION = "/widget/session"
 MESSAGES = "/widget/messages"
+# A reply may cost money: it is limited like the message it answers, in buckets of its own.
+REPLIES = "/widget/messages/assistant"
 OVERRIDES_SECONDS = 2.0
 
 # What a tenant's `limits` column may hold: its own limits, never those on addresses.
-OVERRIDES = {
-    "session_tenant": (SESSION, "tenant"),
-    "messages_tenant": (MESSAGES, "tenant"),
-    "messages_conversation": (MESSAGES, "conversation"),
+OVERRIDES: dict[str, tuple[LimitScope, tuple[str, ...]]] = {
+    "session_tenant": ("tenant", (SESSION,)),
+    "messages_tenant": ("tenant", (MESSAGES, REPLIES)),
+    "messages_conversation": ("conversation", (MESSAGES, REPLIES)),
 }
 
 Rules = dict[tuple[str, str], Rule | None]
@@ -36,15 +38,17 @@ class Gate:
         self._enforce = settings.rate_limit_enforce
         self._trusted = TrustedProxies(settings.trusted_proxies)
         self._rules: Rules = {
-            (route, scope): _rule(route, scope, limit)
-            for route, scope, limit in (
-                (SESSION, "ip", settings.rate_limit_session_ip),
-                (SESSION, "tenant", settings.rate_limit_session_tenant),
-                (MESSAGES, "ip", settings.rate_limit_messages_ip),
-                (MESSAGES, "tenant", settings.rate_limit_messages_tenant),
-                (MESSAGES, "conversation", settings.rate_limit_messages_conversation),
-            )
+            (SESSION, "ip"): _rule(SESSION, "ip", settings.rate_limit_session_ip),
+            (SESSION, "tenant"): _rule(SESSION, "tenant", settings.rate_limit_session_tenant),
         }
+        for route in (MESSAGES, REPLIES):
+            self._rules |= {
+                (route, "ip"): _rule(route, "ip", settings.rate_limit_messages_ip),
+                (route, "tenant"): _rule(route, "tenant", settings.rate_limit_messages_tenant),
+                (route, "conversation"): _rule(
+                    route, "conversation", settings.rate_limit_messages_conversation
+                ),
+            }
         self._by_tenant: dict[str, Rules] = {}
         self._warned: set[str] = set()
 
@@ -121,11 +125,13 @@ class Gate:
         rules = dict(self._rules)
         for name, text in limits.items():
             if name in OVERRIDES:
-                route, scope = OVERRIDES[name]
+                scope, routes = OVERRIDES[name]
                 try:
-                    rules[route, scope] = _rule(route, scope, Limit.parse(str(text)))
+                    limit = Limit.parse(str(text))
                 except ValueError:
                     self._warn_once("limit_override_invalid", hint=name)
+                    continue
+                rules |= {(route, scope): _rule(route, scope, limit) for route in routes}
         return rules
 
 
@@ -139,11 +145,10 @@ class AddressLimitMiddleware:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope["method"] == "POST":
             path = scope["path"]
-            if path in (MESSAGES, SESSION):
+            if path in (MESSAGES, REPLIES, SESSION):
                 await self.gate.look(scope, path)
         await self.app(scope, receive, send)
 
 
-def _rule(route: str, scope: str, limit: Limit | None) -> Rule | None:
-    kinds: Sequence[LimitScope] = ("ip", "tenant", "conversation")
-    return Rule(next(kind for kind in kinds if kind == scope), route, limit) if limit else None
+def _rule(route: str, scope: LimitScope, limit: Limit | None) -> Rule | None:
+    return Rule(scope, route, limit) if limit else None

@@ -41,9 +41,10 @@ class FileKeys:
         try:
             stamp = self.path.stat().st_mtime_ns
             if stamp != self._stamp:
-                self._values = tuple(orjson.loads(self.path.read_bytes())["secrets"])
+                first, *rest = orjson.loads(self.path.read_bytes())["secrets"]
+                self._values = (str(first), *map(str, rest))
                 self._stamp = stamp
-        except (OSError, ValueError, KeyError):
+        except (OSError, ValueError, KeyError, TypeError):
             # A file that is being replaced or was damaged must not end running sessions.
             if not self._values:
                 raise

@@ -3,7 +3,6 @@
 import hashlib
 import re
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
 from typing import Any, ClassVar, Literal
 
 import orjson
@@ -141,6 +140,5 @@ def _message(row: Row) -> dict[str, Any]:
 
 async def reap_keys(operators: Database, ttl_hours: int, rows: int = REAP_ROWS) -> int:
     """Forget one batch of keys past their time; 0 when none is left or another worker is at it."""
-    before = datetime.now(UTC) - timedelta(hours=ttl_hours)
-    status = await operators.execute(queries.reap_keys, before, rows)
+    status = await operators.execute(queries.reap_keys, ttl_hours, rows)
     return int(status.rpartition(" ")[2])

@@ -23,15 +23,15 @@ left join lateral (
 order by m.seq
 
 -- name: reap_keys
--- A small batch, oldest first; the lock lets one worker at a time do it, and rows that a replay
--- is reading right now are left for the next round.
+-- A small batch, oldest first, by the clock that stamped them; the lock lets one worker at a time
+-- do it. A replay that saw its key just before is a hit, one that comes just after a clean miss.
 with turn as materialized (
     select pg_try_advisory_xact_lock(hashtextextended('hlas.reap_keys', 0)) as mine
 ),
 old as materialized (
     select k.tenant_id, k.conversation_id, k.key
     from turn, idempotency_keys k
-    where turn.mine and k.created_at < $1
+    where turn.mine and k.created_at < now() - make_interval(hours => $1)
     order by k.created_at
     limit $2
     for update of k skip locked

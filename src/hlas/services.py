@@ -5,6 +5,8 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
 from hlas import keys, messages, telemetry
+from hlas.agent import Agent
+from hlas.agent.knowledge import KnowledgeAgent
 from hlas.db import Database, check_role
 from hlas.errors import HlasError
 from hlas.gate import Gate
@@ -27,6 +29,7 @@ class Services:
     operators: Database
     writer: Writer
     origins: Origins
+    agent: Agent
 
     def __init__(self, settings: Settings, database_url: str) -> None:
         self.settings = settings
@@ -58,6 +61,7 @@ class Services:
             stack.push_async_callback(self.operators.close)
             await check_role(self.database, APPLICATION)
             self.origins = Origins(self.database)
+            self.agent = KnowledgeAgent(self.database)
             stack.push_async_callback(self.limiter.aclose)
             for work in (self._reap(), self.gate.follow_overrides(self.operators)):
                 stack.push_async_callback(_cancel, asyncio.create_task(work))

@@ -105,14 +105,15 @@ class Tokens:
             raise InvalidToken
         try:
             header = jwt.get_unverified_header(token)
-            secret = self._by_id[header["kid"]] if header.get("typ") == "JWT" else ""
+            if header.get("typ") != "JWT":
+                raise InvalidToken
             claims = jwt.decode(
                 token,
-                secret,
+                self._by_id[header["kid"]],
                 algorithms=[ALGORITHM],
                 options={"verify_exp": False, "verify_aud": False, "verify_iat": False},
             )
-        except (jwt.InvalidTokenError, KeyError, TypeError, ValueError):
+        except (jwt.PyJWTError, KeyError, TypeError, ValueError):
             raise InvalidToken from None
         _require_canonical(token)
         return _session(claims)

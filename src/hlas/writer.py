@@ -22,6 +22,7 @@ BATCH_ROWS = 256
 BATCH_CHARACTERS = 1_000_000
 QUEUE_ROWS = 4096
 PATIENCE_SECONDS = 2.5
+PATROL_SECONDS = 0.25
 RETRY_SECONDS = 0.005
 RECONNECT_SECONDS = 0.1
 DRAIN_SECONDS = 10.0
@@ -57,7 +58,10 @@ class Draft:
     key: str | None = None
     request_hash: bytes | None = None
     deadline: float = 0.0
-    attempted: bool = False
+    # Sent, and nobody has said yet what became of it.
+    unsure: bool = False
+    # The database said: another process is writing to this conversation.
+    locked: bool = False
     done: asyncio.Future[Written] = field(init=False)
 
     def succeed(self, written: Written) -> None:
@@ -85,7 +89,9 @@ class Writer:
         self._connection_settings = connection_settings
         self._on_batch = on_batch
         self._waiting: deque[Draft] = deque()
+        self._writing: list[Draft] = []
         self._wake = asyncio.Event()
+        self._patrolling: asyncio.TimerHandle | None = None
         self._connection: asyncpg.Connection | None = None
         self._closing = False
         self._task = asyncio.create_task(self._run(), name="writer")
@@ -103,6 +109,8 @@ class Writer:
         draft.deadline = loop.time() + PATIENCE_SECONDS
         self._waiting.append(draft)
         self._wake.set()
+        if self._patrolling is None:
+            self._patrolling = loop.call_later(PATROL_SECONDS, self._patrol)
         return await draft.done
 
     async def close(self) -> None:
@@ -113,48 +121,62 @@ class Writer:
             await asyncio.wait_for(self._task, DRAIN_SECONDS)
         except TimeoutError:
             self._expire(float("inf"))
+        if self._patrolling is not None:
+            self._patrolling.cancel()
         await self._disconnect()
 
     async def _run(self) -> None:
-        loop = asyncio.get_running_loop()
+        # Connected before the first visitor comes; what fails here, their message will report.
+        with suppress(Exception):
+            await self._connected()
         while not (self._closing and not self._waiting):
             if not self._waiting:
                 self._wake.clear()
                 await self._wake.wait()
                 continue
-            self._expire(loop.time())
-            batch = self._take()
-            if not batch:
-                continue
+            batch = self._writing = self._take()
             try:
-                again = await self._commit(batch)
+                again = await self._commit(batch) if batch else []
             except Exception as error:  # noqa: BLE001  # the writer outlives whatever one batch meets
+                again = []
                 for draft in batch:
                     draft.fail(error)
-                continue
-            if again:
-                self._waiting.extendleft(reversed(again))
+            self._writing = []
+            self._requeue(again)
+            if batch and len(again) == len(batch):
                 await asyncio.sleep(RETRY_SECONDS)
+
+    def _requeue(self, again: list[Draft]) -> None:
+        # In front they keep their order, but a whole batch of locked ones would hold up the rest.
+        if sum(draft.locked for draft in again) > BATCH_ROWS // 2:
+            self._waiting.extend(again)
+        else:
+            self._waiting.extendleft(reversed(again))
+
+    def _patrol(self) -> None:
+        """Nobody waits longer than patience allows, whatever a statement is stuck in."""
+        loop = asyncio.get_running_loop()
+        self._expire(loop.time())
+        busy = self._waiting or self._writing
+        self._patrolling = loop.call_later(PATROL_SECONDS, self._patrol) if busy else None
 
     def _expire(self, now: float) -> None:
         """Answer those who have waited long enough; their retry will find what happened."""
-        kept: deque[Draft] = deque()
-        for draft in self._waiting:
-            if draft.deadline > now:
-                kept.append(draft)
-            elif draft.attempted and draft.key is not None and self._connection is not None:
-                draft.fail(errors.IdempotencyInProgress())
-            else:
-                draft.fail(errors.Unavailable())
-        self._waiting = kept
+        for draft in (*self._writing, *self._waiting):
+            if draft.deadline <= now:
+                in_progress = draft.locked and draft.key is not None
+                draft.fail(errors.IdempotencyInProgress() if in_progress else errors.Unavailable())
+        self._waiting = deque(draft for draft in self._waiting if not draft.done.done())
 
     def _take(self) -> list[Draft]:
         batch: list[Draft] = []
         characters = 0
         while self._waiting and len(batch) < BATCH_ROWS and characters < BATCH_CHARACTERS:
             draft = self._waiting.popleft()
-            characters += len(draft.content) + len(draft.meta)
-            batch.append(draft)
+            # Who was answered meanwhile, or has left, gets no message that nobody knows of.
+            if not draft.done.done():
+                characters += len(draft.content) + len(draft.meta)
+                batch.append(draft)
         return batch
 
     async def _commit(self, batch: list[Draft]) -> list[Draft]:
@@ -173,6 +195,8 @@ class Writer:
             await self._disconnect()
             return _retryable(batch)
         except asyncpg.PostgresError:
+            for leader in leaders:
+                leader.unsure = False
             return await self._one_by_one(leaders, followers)
 
     async def _one_by_one(
@@ -181,6 +205,9 @@ class Writer:
         """A bad row fails alone: its neighbours are written without it."""
         again: list[Draft] = []
         for position, leader in enumerate(leaders):
+            if leader.done.done():
+                again += followers.get(leader, ())
+                continue
             rest = [draft for one in leaders[position:] for draft in (one, *followers.get(one, ()))]
             try:
                 connection = await self._connected()
@@ -200,7 +227,7 @@ class Writer:
         followers: dict[Draft, list[Draft]],
     ) -> list[Draft]:
         for draft in leaders:
-            draft.attempted = True
+            draft.unsure = True
         rows = await connection.fetch(WRITE, *_columns(leaders), timeout=STATEMENT_SECONDS)
         return _answer(leaders, followers, rows)
 
@@ -233,12 +260,14 @@ def _group(batch: Iterable[Draft]) -> tuple[list[Draft], dict[Draft, list[Draft]
     """One draft for each key goes to the database; equal keys of the batch follow its outcome."""
     leaders: list[Draft] = []
     followers: dict[Draft, list[Draft]] = {}
-    by_key: dict[tuple[str, str, str], Draft] = {}
+    by_key: dict[tuple[str, str, str, int], Draft] = {}
     for draft in batch:
         if draft.key is None:
             leaders.append(draft)
             continue
-        leader = by_key.setdefault((draft.tenant_id, draft.conversation_id, draft.key), draft)
+        # With the generation: a signed-out token must not get the answer of one that stands.
+        identity = (draft.tenant_id, draft.conversation_id, draft.key, draft.generation)
+        leader = by_key.setdefault(identity, draft)
         if leader is draft:
             leaders.append(draft)
         else:
@@ -265,7 +294,8 @@ def _retryable(batch: list[Draft]) -> list[Draft]:
     """Nobody knows what a lost connection committed; only a key makes another try safe."""
     kept = []
     for draft in batch:
-        if draft.key is None and draft.attempted:
+        draft.locked = False
+        if draft.key is None and draft.unsure:
             draft.fail(errors.Unavailable())
         else:
             kept.append(draft)
@@ -290,7 +320,10 @@ def _answer(
         elif row["outcome"] == "stored":
             _replay((leader, *family), row["request_hash"], row["response"])
         elif row["outcome"] == "locked":
+            leader.unsure = False
             again += (leader, *family)
+            for draft in (leader, *family):
+                draft.locked = True
         else:
             for draft in (leader, *family):
                 draft.fail(REFUSALS[row["outcome"]]())
@@ -300,6 +333,7 @@ def _answer(
 def _replay(drafts: Iterable[Draft], stored_hash: bytes | None, response: str) -> None:
     for draft in drafts:
         if draft.request_hash == stored_hash:
-            draft.succeed(Written(response, replayed=True))
+            # Its own response was stored by a try that never heard back: no replay, but the first.
+            draft.succeed(Written(response, replayed=response != draft.response))
         else:
             draft.fail(errors.IdempotencyKeyConflict())

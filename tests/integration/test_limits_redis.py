@@ -238,3 +238,23 @@ async def test_no_redis_at_the_start(tmp_path: Path) -> None:
     await watched.limiter.aclose()
     assert [entry["event"] for entry in logs] == ["limits_redis_away"]
     assert "nobody.sock" not in str(logs)
+
+
+async def test_closing_leaves_nobody_waiting(
+    redis_server: RedisServer, watch: Callable[[], Watched]
+) -> None:
+    """Requests that wait for Redis while the limiter is closed are answered by the local limits."""
+    watched = watch()
+    assert redis_server.process is not None
+    redis_server.process.send_signal(signal.SIGSTOP)
+    try:
+        asked = asyncio.gather(
+            *(watched.limiter.consume([(rule(5, 3600), "a")]) for _ in range(300))
+        )
+        await asyncio.sleep(0.05)
+        await watched.limiter.aclose()
+        async with asyncio.timeout(60):
+            answers = await asked
+    finally:
+        redis_server.process.send_signal(signal.SIGCONT)
+    assert sum(answer is None for answer in answers) == 5

@@ -9,10 +9,10 @@ import orjson
 from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from hlas import body, errors, messages, payloads, sessions, telemetry
+from hlas import body, errors, messages, payloads, replies, sessions, telemetry
 from hlas.api.documentation import problems
 from hlas.asgi import header_values
-from hlas.gate import MESSAGES, SESSION
+from hlas.gate import MESSAGES, REPLIES, SESSION
 from hlas.messages import NewMessage
 from hlas.services import Services
 from hlas.sessions import NewSession
@@ -37,6 +37,10 @@ class WhoAmI(BaseModel):
 class MessageAnswer(BaseModel):
     conversation_id: UUID
     message_id: UUID
+
+
+class ReplyAnswer(MessageAnswer):
+    text: str
 
 
 class StoredMessage(BaseModel):
@@ -78,6 +82,19 @@ class RawResponse(Response):
         self.body = content
         self.raw_headers = [(b"content-length", b"%d" % len(content)), *headers]
 
+
+_AUTHORIZATION = {
+    "in": "header",
+    "name": "Authorization",
+    "description": "Bearer token",
+    "schema": {"type": "string"},
+}
+_IDEMPOTENCY_KEY = {
+    "in": "header",
+    "name": "Idempotency-Key",
+    "description": "makes the request safe to repeat",
+    "schema": {"type": "string", "minLength": 1, "maxLength": 255},
+}
 
 _STORED = ((b"content-type", b"application/json"), (b"cache-control", b"no-store"))
 _REPLAYED = (*_STORED, (b"idempotent-replayed", b"true"))
@@ -215,31 +232,58 @@ async def whoami(request: Request, session: WidgetSession) -> Response:
             "content": {"application/json": {"schema": NewMessage.model_json_schema()}},
             "required": True,
         },
-        "parameters": [
-            {"in": "header", "name": "Authorization", "schema": {"type": "string"}},
-            {
-                "in": "header",
-                "name": "Idempotency-Key",
-                "description": "makes the request safe to repeat",
-                "schema": {"type": "string", "minLength": 1, "maxLength": 255},
-            },
-        ],
+        "parameters": [_AUTHORIZATION, _IDEMPOTENCY_KEY],
     },
 )
 async def create_message(request: Request) -> Response:
     """Store a visitor's message; with Idempotency-Key, once however often it is sent."""
     services = services_of(request)
-    scope = request.scope
-    try:
-        session = verify(request)
-    except errors.HlasError:
-        await services.gate.admit(scope, MESSAGES)
-        raise
-    await services.gate.admit(scope, MESSAGES, session.tenant_id, session.conversation_id)
-    key = messages.parse_key(header_values(scope, b"idempotency-key"))
+    session = await _admitted(request, MESSAGES)
+    key = messages.parse_key(header_values(request.scope, b"idempotency-key"))
     content = await body.read(request.receive)
     message = NewMessage.parse(content, services.settings.max_message_text_len)
     return await stored(services, messages.create(services.writer, session, message, key), key)
+
+
+async def _admitted(request: Request, route: str) -> Session:
+    """The session of a request within its limits; without a session only its address pays."""
+    gate = services_of(request).gate
+    try:
+        session = verify(request)
+    except errors.HlasError:
+        await gate.admit(request.scope, route)
+        raise
+    await gate.admit(request.scope, route, session.tenant_id, session.conversation_id)
+    return session
+
+
+@router.post(
+    "/messages/assistant",
+    response_model=ReplyAnswer,
+    summary="Answer the last message",
+    responses=problems(400, 401, 403, 408, 409, 413, 415, 422, 429, 503),
+    openapi_extra={
+        "requestBody": {
+            "content": {"application/json": {"schema": {"type": "object"}}},
+            "required": False,
+        },
+        "parameters": [_AUTHORIZATION, _IDEMPOTENCY_KEY],
+    },
+)
+async def create_reply(request: Request) -> Response:
+    """The assistant's answer to the visitor's last message; with Idempotency-Key, once."""
+    services = services_of(request)
+    session = await _admitted(request, REPLIES)
+    key = messages.parse_key(header_values(request.scope, b"idempotency-key"))
+    _require_empty(await body.read(request.receive))
+    writing = replies.reply(services.database, services.writer, services.agent, session, key)
+    return await stored(services, writing, key, role="assistant")
+
+
+def _require_empty(content: bytes) -> None:
+    """Nothing can be said with a reply yet: no body, or an empty object."""
+    if content and payloads.loads(content) != {}:
+        raise errors.InvalidRequest.at("body", kind="extra_forbidden")
 
 
 async def stored(

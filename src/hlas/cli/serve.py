@@ -17,7 +17,7 @@ import typer
 from uvicorn import Server
 from uvicorn.supervisors import Multiprocess
 
-from hlas import postgres, server, telemetry
+from hlas import demo, postgres, server, telemetry
 from hlas import settings as configuration
 from hlas.cli.database import upgrade
 from hlas.metrics import share_between_workers
@@ -39,8 +39,6 @@ def serve(
         with _database(settings) as url:
             upgrade(url)
             if settings.embedded:
-                from hlas import demo  # noqa: PLC0415
-
                 asyncio.run(demo.ensure(url))
             _welcome(settings, listener, workers)
             _run(settings, url, listener, workers)

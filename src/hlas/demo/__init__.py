@@ -3,13 +3,22 @@
 from pathlib import Path
 from uuid import UUID
 
-from hlas import knowledge, knowledge_files
+from hlas import knowledge, knowledge_files, tenants
 from hlas.db import Database
 from hlas.knowledge import Entry
 from hlas.language import LANGUAGES
+from hlas.migrations.roles import OPERATOR
 from hlas.tenants import Change
+from hlas.web.demo import DEMO_UI_CONFIG
 
 HERE = Path(__file__).parent
+
+SLUG = "demo"
+DOMAINS = ["localhost", "127.0.0.1", "[::1]"]
+FIRST_RUN = Change(actor="first run")
+
+# The audit outlives its tenant, so a demo tenant that was removed is not made again.
+MADE_BEFORE = "select 1 from events where action = 'tenant.add' and target = $1 limit 1"
 
 DEMO_FALLBACK = (
     "Na tohle vám raději odpoví kolegové: **800 123 400**, ve všední dny od 8 do 18 hodin.\n\n"
@@ -25,6 +34,26 @@ def entries() -> list[Entry]:
     ]
 
 
+async def ensure(database_url: str) -> None:
+    """Make the demo tenant once in the life of a database."""
+    operators = await Database.open(database_url, OPERATOR, size=1, statement_seconds=60)
+    try:
+        if await operators.one(MADE_BEFORE, SLUG):
+            return
+        made = await tenants.add(
+            operators,
+            "Demo",
+            SLUG,
+            DOMAINS,
+            ui_config=DEMO_UI_CONFIG,
+            fallback_text=DEMO_FALLBACK,
+            change=FIRST_RUN,
+        )
+        await load_demo(operators, made["id"])
+    finally:
+        await operators.close()
+
+
 async def load_demo(operators: Database, tenant_id: str | UUID) -> None:
     """Give the demo tenant its knowledge."""
     await knowledge.save(
@@ -33,5 +62,5 @@ async def load_demo(operators: Database, tenant_id: str | UUID) -> None:
         entries(),
         source="demo",
         replace=True,
-        change=Change(actor="demo"),
+        change=FIRST_RUN,
     )

@@ -8,13 +8,14 @@ request that Redis admitted, take over until it is back.
 import asyncio
 from collections.abc import Callable, Sequence
 from importlib.resources import files
-from typing import Any, NamedTuple
+from itertools import zip_longest
+from typing import Any, NamedTuple, TypeAlias
 
 import structlog
 from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
-from redis.exceptions import NoScriptError, RedisError
+from redis.exceptions import NoScriptError
 
 from hlas.limits.memory import MemoryLimiter
 from hlas.limits.rules import Check, Limit, Refusal, Rule
@@ -30,11 +31,15 @@ _PROBE: Check = (Rule("ip", "probe", Limit(1_000_000_000, 60)), "probe")
 log = structlog.get_logger(__name__)
 
 
+# The number of the limit that is hit, or 0, and for how many microseconds it is.
+_Answer: TypeAlias = tuple[int, int]
+
+
 class _Question(NamedTuple):
     checks: Sequence[Check]
     consume: bool
-    # (number of the limit that is hit or 0, wait in microseconds), or None: Redis is away.
-    answer: "asyncio.Future[tuple[int, int] | None]"
+    # None: Redis is away.
+    answer: "asyncio.Future[_Answer | None]"
 
     def command(self) -> list[bytes]:
         # Bytes and few of them: encoding arguments is most of what a round trip costs here.
@@ -107,6 +112,9 @@ class RedisLimiter:
             if task is not None:
                 task.cancel()
                 await asyncio.gather(task, return_exceptions=True)
+        for question in self._waiting:
+            if not question.answer.done():
+                question.answer.set_result(None)
         await self._client.aclose()
 
     async def _ask(self, checks: Sequence[Check], *, consume: bool) -> Refusal | None:
@@ -157,8 +165,8 @@ class RedisLimiter:
         back_at = self._back_at
         return back_at is not None and any(now - back_at < rule.window for rule, _ in checks)
 
-    async def _send(self, checks: Sequence[Check], *, consume: bool) -> tuple[int, int] | None:
-        answer: asyncio.Future[tuple[int, int] | None] = asyncio.get_running_loop().create_future()
+    async def _send(self, checks: Sequence[Check], *, consume: bool) -> _Answer | None:
+        answer: asyncio.Future[_Answer | None] = asyncio.get_running_loop().create_future()
         self._waiting.append(_Question(checks, consume, answer))
         if self._sender is None or self._sender.done():
             self._sender = asyncio.create_task(self._send_waiting())
@@ -167,18 +175,19 @@ class RedisLimiter:
     async def _send_waiting(self) -> None:
         while self._waiting:
             batch, self._waiting = self._waiting[:_BATCH], self._waiting[_BATCH:]
-            answers: list[tuple[int, int] | None]
+            answers: list[_Answer | None] = []
             try:
-                answers = [*await self._evaluate(batch)]
-            except (RedisError, OSError, TimeoutError) as error:
-                batch, self._waiting = batch + self._waiting, []
-                answers = [None] * len(batch)
+                answers += await self._evaluate(batch)
+            except Exception as error:  # noqa: BLE001 - whatever Redis does, requests go on
                 self._lose(error)
-            for question, answer in zip(batch, answers, strict=True):
-                if not question.answer.done():
-                    question.answer.set_result(answer)
+                batch, self._waiting = batch + self._waiting, []
+            finally:
+                # Also when cancelled: nobody is left waiting.
+                for question, answer in zip_longest(batch, answers):
+                    if not question.answer.done():
+                        question.answer.set_result(answer)
 
-    async def _evaluate(self, batch: list[_Question]) -> list[tuple[int, int]]:
+    async def _evaluate(self, batch: list[_Question]) -> list[_Answer]:
         async with asyncio.timeout(self._timeout):
             answers = await self._execute(batch)
             # A restarted Redis has lost the script: nothing was consumed by those that say so.
@@ -213,11 +222,11 @@ class RedisLimiter:
     async def _probe(self) -> None:
         while self.away:
             await asyncio.sleep(self._probe_every)
-            answer: asyncio.Future[tuple[int, int] | None]
+            answer: asyncio.Future[_Answer | None]
             answer = asyncio.get_running_loop().create_future()
             try:
                 await self._evaluate([_Question([_PROBE], consume=True, answer=answer)])
-            except (RedisError, OSError, TimeoutError):
+            except Exception:  # noqa: BLE001, S112 - said once, when it was lost
                 continue
             self._back_at = self._local.now()
             self.away = False

@@ -70,7 +70,8 @@ as $$
 declare
     held uuid[];
 begin
-    select array_agg(locked.id) into held
+    -- Never null: to `any (null)` the answer is unknown, and unknown would count as held.
+    select coalesce(array_agg(locked.id), '{}') into held
     from (
         select c.id
         from unnest(p_tenants, p_conversations) as i (tenant_id, id)

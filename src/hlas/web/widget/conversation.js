@@ -189,7 +189,9 @@ const catchUp = () =>
       }
       trouble = "";
     } catch (error) {
-      trouble = isFinal(/** @type {any} */ (error)) ? "unavailable" : "waiting";
+      // A refusal stands until the visitor opens the panel again: no asking in vain.
+      wanted = !isFinal(/** @type {any} */ (error));
+      trouble = wanted ? "waiting" : "unavailable";
     }
     sync();
     reply();
@@ -213,6 +215,7 @@ export function send(text) {
   last = Math.max(Date.now(), last + 1);
   const key = newKey();
   keep({ key, text: text.trim(), at: last });
+  wanted = true;
   wake();
   return key;
 }

@@ -110,9 +110,11 @@ export function toggle(open, quiet) {
   } else if (!dialog.open) {
     // A panel over the whole screen keeps the focus inside; beside the page it does not.
     if (isNarrow()) dialog.showModal();
-    else dialog.open = true;
+    else {
+      dialog.open = true;
+      if (!quiet) input.focus();
+    }
     toEnd();
-    if (!quiet) input.focus();
     onToggle(true);
   }
 }

@@ -1,0 +1,109 @@
+"""The HTTP servers that are measured, each in processes of its own, as it would be deployed."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.machine import processor_seconds
+
+SECRET = "only for the benchmark, and long enough"
+READY_SECONDS = 60.0
+HIGH = "1000000000/min"
+LIMITS = (
+    "RATE_LIMIT_SESSION_IP",
+    "RATE_LIMIT_SESSION_TENANT",
+    "RATE_LIMIT_MESSAGES_IP",
+    "RATE_LIMIT_MESSAGES_TENANT",
+    "RATE_LIMIT_MESSAGES_CONVERSATION",
+)
+
+
+@dataclass(frozen=True)
+class Service:
+    pid: int
+    port: int
+
+    def processor_seconds(self) -> float:
+        return processor_seconds(self.pid)
+
+
+def environment(database_url: str, **changes: str) -> dict[str, str]:
+    """Production settings: everything on, limits present but never hit."""
+    return {
+        **{name: value for name, value in os.environ.items() if name != "REDIS_URL"},
+        **dict.fromkeys(LIMITS, HIGH),
+        "DATABASE_URL": database_url,
+        "WIDGET_SESSION_JWT_SECRET": SECRET,
+        "WIDGET_SESSION_TTL_MINUTES": "1440",
+        "LOG_FORMAT": "json",
+        **changes,
+    }
+
+
+@contextmanager
+def ours(directory: Path, database_url: str, workers: int, **changes: str) -> Iterator[Service]:
+    """`hlas serve` itself, its JSON log going to a file."""
+    command = [str(Path(sys.executable).with_name("hlas")), "serve", "--workers", str(workers)]
+    yield from _serve(directory, command, environment(database_url, **changes), "/ready")
+
+
+@contextmanager
+def empty(directory: Path, database_url: str) -> Iterator[Service]:
+    """The same server and middleware around a route that answers {}."""
+    command = [sys.executable, "-m", "bench.empty"]
+    yield from _serve(directory, command, environment(database_url), "/ready")
+
+
+@contextmanager
+def plain(directory: Path, database_url: str, workers: int) -> Iterator[Service]:
+    """What people write today, run the way people run it."""
+    command = [sys.executable, "-m", "uvicorn", "bench.plain:app", "--no-access-log"]
+    command += ["--workers", str(workers)]
+    yield from _serve(directory, command, environment(database_url), "/health")
+
+
+def _serve(
+    directory: Path, command: list[str], variables: Mapping[str, str], path: str
+) -> Iterator[Service]:
+    port = _free_port()
+    root = str(Path(__file__).parent.parent)
+    paths = (variables.get("PYTHONPATH", ""), root)
+    variables = {**variables, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
+    with (directory / f"service-{port}.log").open("wb") as log:
+        process = subprocess.Popen(
+            [*command, "--port", str(port)], stdout=log, stderr=log, env=variables, cwd=directory
+        )
+        try:
+            _wait(process, port, path, Path(log.name))
+            yield Service(process.pid, port)
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.wait(30)
+
+
+def _wait(process: subprocess.Popen[bytes], port: int, path: str, log: Path) -> None:
+    deadline = time.monotonic() + READY_SECONDS
+    while time.monotonic() < deadline and process.poll() is None:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5):
+                return
+        except (urllib.error.URLError, OSError):
+            time.sleep(0.1)
+    process.kill()
+    raise RuntimeError(f"{process.args!r} did not start:\n{log.read_text()[-2000:]}")
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port

@@ -1,0 +1,157 @@
+"""The benchmark's PostgreSQL: a server of its own with fsync on, databases filled at will."""
+
+import asyncio
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+
+from bench.machine import processor_seconds
+from hlas import migrations, postgres
+
+TENANTS = 8
+# Everything else is what `hlas serve` gives its own server; pgbench alone takes 64 of these.
+SETTINGS = {"max_connections": "300"}
+
+# Foreign keys hold by construction; checking each of ten million rows would only take time.
+FILL = """
+set session_replication_role = replica;
+set synchronous_commit = off;
+set work_mem = '256MB';
+truncate tenants cascade;
+truncate events;
+insert into tenants (id, slug, name)
+select ('00000000-0000-7000-9000-' || lpad(n::text, 12, '0'))::uuid, 'shop-' || n, 'Shop ' || n
+from generate_series(1, {tenants}) n;
+insert into tenant_domains (tenant_id, domain, host, is_wildcard)
+select id, slug || '.example', slug || '.example', false from tenants;
+insert into conversations (tenant_id, id, origin, last_seq, last_message_at)
+select ('00000000-0000-7000-9000-' || lpad((1 + n % {tenants})::text, 12, '0'))::uuid,
+       uuidv7(), 'https://shop-' || (1 + n % {tenants}) || '.example', {each}, now()
+from generate_series(1, {conversations}) n;
+insert into messages (tenant_id, id, conversation_id, seq, role, content)
+select c.tenant_id, uuidv7(), c.id, s, 'user', {text}
+from conversations c, generate_series(1, {each}) s;
+insert into idempotency_keys (tenant_id, conversation_id, key, request_hash, response)
+select m.tenant_id, m.conversation_id, gen_random_uuid()::text, sha256(m.id::text::bytea),
+       json_build_object('conversation_id', m.conversation_id, 'message_id', m.id)
+from messages m
+order by m.tenant_id, m.conversation_id, m.seq;
+"""
+
+TEXT = "'Hello, do you have the blue one in stock? I would like two of them by Friday.'"
+
+
+@dataclass(frozen=True)
+class Conversation:
+    tenant_id: str
+    id: str
+    origin: str
+
+
+class Store:
+    def __init__(self, server: postgres.Server) -> None:
+        self._server = server
+        self.directory = server.data_dir
+
+    def url(self, database: str) -> str:
+        """As the owner: what DATABASE_URL would be."""
+        return _at(self._server.url, database)
+
+    def superuser_url(self, database: str) -> str:
+        """Past row-level security, for those we compare ourselves with."""
+        return _at(self._server.superuser_url, database)
+
+    def processor_seconds(self) -> float:
+        assert self._server.pid is not None
+        return processor_seconds(self._server.pid)
+
+    def create(self, database: str) -> None:
+        self.run("postgres", f"create database {database} owner hlas_owner")
+        migrations.upgrade(self.url(database))
+
+    def drop(self, database: str) -> None:
+        self.run("postgres", f"drop database {database} with (force)")
+
+    def fill(self, database: str, messages: int, each: int) -> None:
+        """So many messages, `each` of them in one conversation, every one with its key."""
+        conversations = messages // each
+        script = FILL.format(tenants=TENANTS, conversations=conversations, each=each, text=TEXT)
+        self.run(database, script)
+        for table in ("conversations", "messages", "idempotency_keys", "tenants"):
+            self.run(database, f"vacuum (analyze) {table}")
+        self.settle()
+
+    def conversations(self, database: str, count: int) -> list[Conversation]:
+        """Some conversations from all over the tables."""
+        rows = self.rows(
+            database,
+            "select tenant_id::text, id::text, origin from conversations "
+            f"where tenant_id::text like $$________-____-7___-9___-%$$ order by md5(id::text) limit {count}",
+        )
+        return [Conversation(*row) for row in rows]
+
+    def stored(self, database: str, conversations: list[Conversation]) -> int:
+        """Messages in these conversations; each must have its key, and numbers have no gaps."""
+        found = self.rows(
+            database,
+            "select coalesce(sum(c.last_seq), 0), "
+            "  coalesce(sum((select count(*) from messages m where m.tenant_id = c.tenant_id"
+            "    and m.conversation_id = c.id)), 0), "
+            "  coalesce(sum((select count(*) from idempotency_keys k where k.tenant_id ="
+            "    c.tenant_id and k.conversation_id = c.id)), 0) "
+            "from conversations c where c.id = any ($1::uuid[])",
+            [conversation.id for conversation in conversations],
+        )
+        numbered, messages, keys = (int(value) for value in found[0])
+        if not numbered == messages == keys:
+            raise RuntimeError(f"{messages} messages, {keys} keys, numbered up to {numbered}")
+        return messages
+
+    def settle(self) -> None:
+        """Every run starts after a checkpoint, so none pays for what another has written."""
+        self.run("postgres", "checkpoint")
+
+    def run(self, database: str, script: str) -> None:
+        async def work() -> None:
+            connection = await asyncpg.connect(self.superuser_url(database))
+            try:
+                await connection.execute(script, timeout=1800)
+            finally:
+                await connection.close()
+
+        asyncio.run(work())
+
+    def rows(self, database: str, query: str, *arguments: Any) -> list[asyncpg.Record]:
+        async def work() -> list[asyncpg.Record]:
+            connection = await asyncpg.connect(self.superuser_url(database))
+            try:
+                found: list[asyncpg.Record] = await connection.fetch(query, *arguments)
+                return found
+            finally:
+                await connection.close()
+
+        return asyncio.run(work())
+
+
+def _at(url: str, database: str) -> str:
+    head, _, query = url.partition("?")
+    return f"{head.rpartition('/')[0]}/{database}?{query}"
+
+
+@contextmanager
+def opened() -> Iterator[Store]:
+    directory = Path(tempfile.mkdtemp(prefix="hlas-bench-"))
+    # Others may pass through to the server's own directory, as DATA_DIR allows.
+    directory.chmod(0o711)
+    server = postgres.start(directory / "data", settings=SETTINGS)
+    try:
+        yield Store(server)
+    finally:
+        server.stop()
+        shutil.rmtree(directory, ignore_errors=True)

@@ -1,0 +1,62 @@
+"""The files that browsers get, ready to be sent: minified, compressed and hashed once."""
+
+import gzip
+import hashlib
+from base64 import b64encode
+from dataclasses import dataclass
+from functools import cache, cached_property
+from pathlib import Path
+
+from hlas.web.bundle import bundle, minify
+
+HERE = Path(__file__).parent
+JAVASCRIPT = "text/javascript; charset=utf-8"
+MEDIA_TYPES = {
+    ".css": "text/css; charset=utf-8",
+    ".html": "text/html; charset=utf-8",
+    ".js": JAVASCRIPT,
+}
+
+
+@dataclass(frozen=True)
+class Asset:
+    body: bytes
+    media_type: str
+
+    @cached_property
+    def compressed(self) -> bytes:
+        return gzip.compress(self.body, mtime=0)
+
+    @cached_property
+    def version(self) -> str:
+        """Part of the immutable address, and the ETag: equal for equal bytes on every host."""
+        return hashlib.sha256(self.body).hexdigest()[:16]
+
+    @cached_property
+    def integrity(self) -> str:
+        """For a script tag's integrity attribute."""
+        return "sha384-" + b64encode(hashlib.sha384(self.body).digest()).decode()
+
+
+@cache
+def widget() -> Asset:
+    script = minify("application/javascript", bundle(HERE / "widget" / "widget.js"))
+    return Asset(script.encode(), JAVASCRIPT)
+
+
+@cache
+def demo(name: str) -> Asset:
+    file = HERE / "demo" / name
+    return Asset(file.read_bytes(), MEDIA_TYPES[file.suffix])
+
+
+def widget_path(*, pinned: bool = False) -> str:
+    """Where the script is: the stable address, or this version's own for ever."""
+    return f"/widget/{widget().version}/widget.js" if pinned else "/widget.js"
+
+
+def embed_line(base_url: str, *, pinned: bool = False) -> str:
+    """What a site owner pastes; pinned, the browser refuses any other script in its place."""
+    source = f'src="{base_url.rstrip("/")}{widget_path(pinned=pinned)}"'
+    proof = f' integrity="{widget().integrity}" crossorigin="anonymous"' if pinned else ""
+    return f'<script type="module" {source}{proof}></script>'

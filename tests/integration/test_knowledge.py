@@ -1,0 +1,233 @@
+"""Knowledge in the database: all-or-nothing changes, audit, isolation, and any words at all."""
+
+from typing import Any
+from uuid import UUID, uuid4
+
+import asyncpg
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from conftest import url_of
+from hlas import demo, knowledge, migrations, postgres, tenants
+from hlas.db import Database, connect
+from hlas.knowledge import Entry, KnowledgeError, Saved
+from hlas.settings import ConfigurationError
+
+ENTRIES = [Entry("When are you open?", "From 9 to 17."), Entry("Where are you?", "On the square.")]
+
+
+async def add_tenant(operators: Database, slug: str = "shop") -> UUID:
+    return UUID((await tenants.add(operators, slug, slug, []))["id"])
+
+
+async def events(operators: Database, tenant_id: UUID) -> list[tuple[str, str, Any, Any]]:
+    rows = await operators.all(
+        "select action, target, before, after from events "
+        "where tenant_id = $1 and action like 'knowledge.%' order by created_at, id",
+        tenant_id,
+    )
+    return [(row["action"], row["target"], row["before"], row["after"]) for row in rows]
+
+
+async def test_save_again(operators: Database) -> None:
+    """An entry is known by its question: a second import updates what changed and keeps its id."""
+    tenant_id = await add_tenant(operators)
+    progress: list[int] = []
+    first = await knowledge.save(
+        operators, tenant_id, ENTRIES, source="faq.md", on_progress=progress.append
+    )
+    ids = {one["question"]: one["id"] for one in await knowledge.listed(operators, tenant_id)}
+    changed = [Entry("Where are you?", "In the park.", ("map",), "en"), ENTRIES[0]]
+    second = await knowledge.save(operators, tenant_id, changed, source="faq.md")
+    found = await knowledge.listed(operators, tenant_id)
+    assert (first, second) == (Saved(2, 0, 0, 0), Saved(0, 1, 1, 0))
+    assert {one["question"]: one["id"] for one in found} == ids
+    assert [one["answer"] for one in found] == ["From 9 to 17.", "In the park."]
+    assert (found[1]["keywords"], found[1]["language"]) == (["map"], "en")
+    assert progress == [2]
+    assert [event[:2] for event in await events(operators, tenant_id)] == [
+        ("knowledge.import", "faq.md"),
+        ("knowledge.import", "faq.md"),
+    ]
+
+
+async def test_replace(operators: Database) -> None:
+    """With replace, what is not in the file goes, and the order is the file's."""
+    tenant_id = await add_tenant(operators)
+    await knowledge.save(operators, tenant_id, ENTRIES, source="old.md")
+    new = [ENTRIES[1], Entry("Do you deliver?", "Yes.")]
+    saved = await knowledge.save(operators, tenant_id, new, source="new.md", replace=True)
+    found = await knowledge.listed(operators, tenant_id)
+    assert saved == Saved(added=1, updated=1, unchanged=0, removed=1)
+    assert [one["question"] for one in found] == ["Where are you?", "Do you deliver?"]
+
+
+async def test_import_is_all_or_nothing(
+    operators: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An entry that the database refuses leaves everything as it was, the audit included."""
+    monkeypatch.setattr(knowledge, "BATCH_ENTRIES", 1)
+    tenant_id = await add_tenant(operators)
+    await knowledge.save(operators, tenant_id, ENTRIES, source="faq.md")
+    before = await knowledge.listed(operators, tenant_id)
+    bad = [Entry("A new one?", "Yes."), Entry("An empty one?", "")]
+    with pytest.raises(asyncpg.CheckViolationError):
+        await knowledge.save(operators, tenant_id, bad, source="bad.md", replace=True)
+    assert await knowledge.listed(operators, tenant_id) == before
+    assert len(await events(operators, tenant_id)) == 1
+
+
+async def test_most_entries(operators: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tenant's entries are bounded, whichever import passes the bound."""
+    monkeypatch.setattr(knowledge, "MOST_ENTRIES", 2)
+    tenant_id = await add_tenant(operators)
+    await knowledge.save(operators, tenant_id, ENTRIES, source="faq.md")
+    with pytest.raises(KnowledgeError, match="at most 2 entries"):
+        await knowledge.save(operators, tenant_id, [Entry("A third?", "No.")], source="faq.md")
+    assert len(await knowledge.listed(operators, tenant_id)) == 2
+
+
+async def test_remove(operators: Database) -> None:
+    """Entries go together or not at all, and the audit keeps their questions."""
+    tenant_id = await add_tenant(operators)
+    other_id = await add_tenant(operators, "other")
+    await knowledge.save(operators, tenant_id, ENTRIES, source="faq.md")
+    ids = [UUID(one["id"]) for one in await knowledge.listed(operators, tenant_id)]
+    for wrong_tenant, wrong_ids in ((tenant_id, [ids[0], uuid4()]), (other_id, ids)):
+        with pytest.raises(KnowledgeError, match="there is no entry"):
+            await knowledge.remove(operators, wrong_tenant, wrong_ids)
+    assert len(await knowledge.listed(operators, tenant_id)) == 2
+    await knowledge.remove(operators, tenant_id, ids[:1])
+    assert [one["id"] for one in await knowledge.listed(operators, tenant_id)] == [str(ids[1])]
+    assert (await events(operators, tenant_id))[1:] == [
+        ("knowledge.remove", str(ids[0]), {"question": ENTRIES[0].question}, None)
+    ]
+
+
+async def test_unknown_tenant(operators: Database) -> None:
+    """Knowledge of a tenant that is not there is refused in one line."""
+    with pytest.raises(KnowledgeError, match="no such tenant"):
+        await knowledge.save(operators, uuid4(), ENTRIES, source="faq.md")
+
+
+async def test_isolation(operators: Database, database: Database) -> None:
+    """Edge case 36: the same question finds each tenant's own entry, and nobody else's."""
+    one, two, three = [await add_tenant(operators, slug) for slug in ("one", "two", "three")]
+    await knowledge.save(operators, one, [Entry("Opening hours?", "One.")], source="faq.md")
+    await knowledge.save(operators, two, [Entry("Opening hours?", "Two.")], source="faq.md")
+    answers = [
+        [match.answer for match in await knowledge.rank(database, str(who), "opening hours", "en")]
+        for who in (one, two, three)
+    ]
+    assert answers == [["One."], ["Two."], []]
+
+
+async def test_application_reads_only(operators: Database, database: Database) -> None:
+    """Edge case 37: without a tenant no row is seen, and the application's role changes none."""
+    await knowledge.save(operators, await add_tenant(operators), ENTRIES, source="faq.md")
+    assert await database.all("select * from knowledge") == []
+    for statement in (
+        "delete from knowledge",
+        "update knowledge set answer = 'x'",
+        "insert into knowledge select * from knowledge",
+    ):
+        with pytest.raises(asyncpg.InsufficientPrivilegeError):
+            await database.execute(statement)
+
+
+async def test_any_language(operators: Database, database: Database) -> None:
+    """An entry without a language is found by inflected words of either."""
+    tenant_id = await add_tenant(operators)
+    both = [
+        Entry("Faktury", "Ano.", ("invoices",)),
+        Entry("Doprava", "Ne."),
+        Entry("Parking", "No."),
+    ]
+    await knowledge.save(operators, tenant_id, both, source="faq.md")
+    for text in ("fakturami", "fakturach", "invoice", "invoicing"):
+        best = (await knowledge.rank(database, str(tenant_id), text, "cs"))[0]
+        assert (best.answer, best.confidence) == ("Ano.", 1.0), text
+
+
+async def test_nothing_to_look_for(operators: Database, database: Database) -> None:
+    """Words without meaning, or none at all, match nothing."""
+    tenant_id = await add_tenant(operators)
+    await knowledge.save(operators, tenant_id, ENTRIES, source="faq.md")
+    for text in ("", "?!", "a b c", "how are you", "🙂🙂"):
+        assert await knowledge.rank(database, str(tenant_id), text, "en") == []
+
+
+async def test_any_text(operators: Database, database: Database) -> None:
+    """Edge case 34: whatever a visitor says, ranking answers with confidences of 0 to 1."""
+    tenant_id = await add_tenant(operators)
+    await demo.load_demo(operators, tenant_id)
+    texts = st.one_of(
+        st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=200),
+        st.text("faktur ':&|!<->*()\\\"ěščřžß²½ŉﬁ", max_size=60),
+    )
+    found: list[str] = []
+
+    @settings(max_examples=1, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(st.lists(texts, min_size=150, max_size=150))
+    def collect(drawn: list[str]) -> None:
+        found.extend(drawn)
+
+    collect()
+    assert len(found) >= 150
+    for text in found:
+        for match in await knowledge.rank(database, str(tenant_id), text, "cs"):
+            assert 0 <= match.confidence <= 1, text
+
+
+async def test_long_message(operators: Database, database: Database) -> None:
+    """A message of the longest kind is ranked, too."""
+    tenant_id = await add_tenant(operators)
+    await demo.load_demo(operators, tenant_id)
+    assert await knowledge.rank(database, str(tenant_id), "slovo faktura " * 150, "cs")
+
+
+@pytest.fixture
+async def bare_url(postgres_server: postgres.Server) -> Any:
+    """A database without a schema, owned by the ordinary owner."""
+    name = f"bare_{uuid4().hex[:12]}"
+    administrator = await asyncpg.connect(postgres_server.superuser_url)
+    await administrator.execute(f"create database {name} owner hlas_owner")
+    yield url_of(postgres_server.url, name), url_of(postgres_server.superuser_url, name)
+    await administrator.execute(f"drop database {name} with (force)")
+    await administrator.close()
+
+
+async def test_extensions_in_their_own_schema(bare_url: tuple[str, str]) -> None:
+    """Extensions that an administrator keeps elsewhere are used where they are."""
+    owner_url, administrator_url = bare_url
+    administrator = await connect(administrator_url)
+    await administrator.execute("create schema extras")
+    for extension in ("pg_trgm", "unaccent"):
+        await administrator.execute(f"create extension {extension} schema extras")
+    await administrator.close()
+    await migrations.upgrade_in_thread(owner_url)
+    operators = await Database.open(owner_url, "hlas_operator")
+    database = await Database.open(owner_url, "hlas_app")
+    tenant_id = await add_tenant(operators)
+    await demo.load_demo(operators, tenant_id)
+    best = (await knowledge.rank(database, str(tenant_id), "kde najdu fakturu", "cs"))[0]
+    assert best.confidence == 1.0
+    await operators.close()
+    await database.close()
+
+
+async def test_extensions_not_allowed(bare_url: tuple[str, str]) -> None:
+    """A user who may not create extensions is told in one line what an administrator must run."""
+    owner_url, administrator_url = bare_url
+    administrator = await connect(administrator_url)
+    # Only the owner of a database, or who may create in it, can add an extension.
+    await administrator.execute("alter schema public owner to hlas_owner")
+    name = await administrator.fetchval("select current_database()")
+    await administrator.execute(f"alter database {name} owner to current_user")
+    await administrator.execute(f"revoke create on database {name} from public, hlas_owner")
+    with pytest.raises(ConfigurationError) as error:
+        await migrations.upgrade_in_thread(owner_url)
+    await administrator.close()
+    assert "\n" not in str(error.value)
+    assert "create extension pg_trgm;" in str(error.value)
