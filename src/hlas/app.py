@@ -9,7 +9,7 @@ from fastapi.routing import APIRoute
 import hlas
 from hlas import postgres, telemetry
 from hlas import settings as configuration
-from hlas.api import errors, health, widget
+from hlas.api import assets, errors, health, reference, widget
 from hlas.body import BodyMiddleware
 from hlas.cors import CorsMiddleware
 from hlas.gate import AddressLimitMiddleware
@@ -17,7 +17,7 @@ from hlas.services import Services
 from hlas.settings import Settings
 from hlas.telemetry import RequestMiddleware
 
-ROUTERS = (widget.router, health.router)
+ROUTERS = (widget.router, assets.router, health.router, reference.router)
 
 
 def create_app(settings: Settings, database_url: str | None = None) -> FastAPI:
@@ -36,6 +36,8 @@ def create_app(settings: Settings, database_url: str | None = None) -> FastAPI:
         summary="Chat and voice for websites: retry-safe messages, exact limits, isolated tenants.",
         lifespan=lifespan,
         redirect_slashes=False,
+        docs_url=None,
+        redoc_url=None,
     )
     app.state.services = services
     for router in ROUTERS:
@@ -52,7 +54,9 @@ def create_app(settings: Settings, database_url: str | None = None) -> FastAPI:
     app.add_middleware(BodyMiddleware, largest=settings.max_json_body_bytes)
     app.add_middleware(errors.ErrorBoundary, metrics=services.metrics)
     app.add_middleware(CorsMiddleware, origins=lambda: services.origins, tokens=services.tokens)
-    app.add_middleware(RequestMiddleware, metrics=services.metrics, routes=fixed)
+    app.add_middleware(
+        RequestMiddleware, metrics=services.metrics, routes=fixed, proxies=settings.trusted_proxies
+    )
     return app
 
 

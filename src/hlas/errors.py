@@ -264,3 +264,73 @@ class OriginMismatch(HlasError):
 
     status = 403
     code = "origin_mismatch"
+
+
+class InvalidAdminKey(AuthenticationError):
+    """The key is unknown or revoked."""
+
+    code = "invalid_admin_key"
+
+
+class Forbidden(HlasError):
+    """This key may not do that."""
+
+    status = 403
+    code = "forbidden"
+
+
+class PreconditionRequired(HlasError):
+    """Send If-Match with the ETag of what you have read, or * to change it whatever it is."""
+
+    status = 428
+    code = "precondition_required"
+
+
+class PreconditionFailed(HlasError):
+    """Somebody has changed it since you read it; read it again."""
+
+    status = 412
+    code = "precondition_failed"
+
+
+class TenantError(HlasError):
+    """This change cannot be made."""
+
+    status = 400
+    code = "invalid_change"
+
+    def __init__(self, line: str) -> None:
+        """`line` is for the command line; it may quote what was asked for, an answer may not."""
+        super().__init__()
+        self.line = line
+
+    def __str__(self) -> str:
+        return self.line
+
+
+class TenantNotFound(TenantError):
+    """There is no such tenant."""
+
+    status = 404
+    code = "tenant_not_found"
+
+
+class DomainNotFound(TenantError):
+    """The tenant does not allow this domain."""
+
+    status = 404
+    code = "domain_not_found"
+
+
+class SlugTaken(TenantError):
+    """There is a tenant with this slug already."""
+
+    status = 409
+    code = "slug_taken"
+
+
+class DomainTaken(TenantError):
+    """The domain is on a tenant's list already."""
+
+    status = 409
+    code = "domain_taken"

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from hlas import errors, telemetry
-from hlas.addresses import TrustedProxies, client_address
+from hlas.addresses import client_address, forwarded_by_stranger
 from hlas.asgi import Application, Receive, Scope, Send, header_values
 from hlas.db import Database, Queries
 from hlas.limits import Check, Limit, Limiter, Refusal, Rule
@@ -19,6 +19,7 @@ SESSION = "/widget/session"
 MESSAGES = "/widget/messages"
 # A reply may cost money: it is limited like the message it answers, in buckets of its own.
 REPLIES = "/widget/messages/assistant"
+ADMIN = "/admin"
 OVERRIDES_SECONDS = 2.0
 
 # What a tenant's `limits` column may hold: its own limits, never those on addresses.
@@ -36,11 +37,13 @@ class Gate:
         self._limiter = limiter
         self._metrics = metrics
         self._enforce = settings.rate_limit_enforce
-        self._trusted = TrustedProxies(settings.trusted_proxies)
+        self._trusted = settings.trusted_proxies
         self._rules: Rules = {
             (SESSION, "ip"): _rule(SESSION, "ip", settings.rate_limit_session_ip),
             (SESSION, "tenant"): _rule(SESSION, "tenant", settings.rate_limit_session_tenant),
+            (ADMIN, "ip"): _rule(ADMIN, "ip", settings.rate_limit_admin_denied_ip),
         }
+        self._admin_key = _rule(ADMIN, "key", settings.rate_limit_admin_key)
         for route in (MESSAGES, REPLIES):
             self._rules |= {
                 (route, "ip"): _rule(route, "ip", settings.rate_limit_messages_ip),
@@ -72,6 +75,13 @@ class Gate:
             if refusal is not None:
                 self._refuse(refusal, route)
 
+    async def admit_key(self, key_id: str) -> None:
+        """Consume the limit of an administrator's key, or raise."""
+        if self._admin_key is not None:
+            refusal = await self._limiter.consume(((self._admin_key, key_id),))
+            if refusal is not None:
+                self._refuse(refusal, ADMIN)
+
     async def look(self, scope: Scope, route: str) -> None:
         """Before any SQL: refuse an address that has used up its limit."""
         address = self.address(scope)
@@ -96,7 +106,7 @@ class Gate:
         """Whose requests these are counted as; what looks misconfigured is said once."""
         peer = scope["client"][0] if scope.get("client") else None
         forwarded = header_values(scope, b"x-forwarded-for")
-        if forwarded and not self._trusted.trusts(peer):
+        if forwarded_by_stranger(peer, forwarded, self._trusted):
             self._warn_once("forwarded_for_untrusted", hint="set TRUSTED_PROXIES to your proxy")
         address = client_address(peer, forwarded, self._trusted)
         if address is None:

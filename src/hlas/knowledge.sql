@@ -62,8 +62,10 @@ covered as (
     join weight w using (word)
     group by h.id
 )
+-- Rounded, so that equal shares are equal and the overlap decides.
 select n.id, n.answer,
-       (c.share * case when n.language <> $3 then 0.6 else 1 end)::double precision as confidence
+       round((c.share * case when n.language <> $3 then 0.6 else 1 end)::numeric, 4)
+           ::double precision as confidence
 from covered c
 join near n using (id)
 order by confidence desc, n.overlap desc, n.position

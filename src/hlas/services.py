@@ -12,7 +12,7 @@ from hlas.errors import HlasError
 from hlas.gate import Gate
 from hlas.limits import Limiter, MemoryLimiter, RedisLimiter
 from hlas.metrics import Metrics
-from hlas.migrations.roles import APPLICATION, OPERATOR
+from hlas.migrations.roles import APPLICATION, OPERATOR, TENANT_ADMIN
 from hlas.sessions import Origins
 from hlas.settings import Settings
 from hlas.tokens import Tokens
@@ -27,6 +27,7 @@ class Services:
 
     database: Database
     operators: Database
+    tenant_admins: Database
     writer: Writer
     origins: Origins
     agent: Agent
@@ -59,7 +60,12 @@ class Services:
             stack.push_async_callback(self.database.close)
             self.operators = await Database.open(url, OPERATOR, size=4, statement_seconds=30)
             stack.push_async_callback(self.operators.close)
+            self.tenant_admins = await Database.open(
+                url, TENANT_ADMIN, size=4, statement_seconds=30
+            )
+            stack.push_async_callback(self.tenant_admins.close)
             await check_role(self.database, APPLICATION)
+            await check_role(self.tenant_admins, TENANT_ADMIN)
             self.origins = Origins(self.database)
             self.agent = KnowledgeAgent(self.database)
             stack.push_async_callback(self.limiter.aclose)

@@ -1,6 +1,5 @@
 """One frozen Settings, read from the environment and .env, checked before anything starts."""
 
-import ipaddress
 from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
@@ -8,9 +7,8 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from hlas.addresses import TrustedProxies
 from hlas.limits import Limit
-
-Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 class ConfigurationError(Exception):
@@ -21,10 +19,8 @@ def _limit(value: Any) -> Any:
     return Limit.parse(value) if isinstance(value, str) else value
 
 
-def _networks(value: Any) -> Any:
-    if not isinstance(value, str):
-        return value
-    return tuple(ipaddress.ip_network(part.strip()) for part in value.split(",") if part.strip())
+def _proxies(value: Any) -> Any:
+    return TrustedProxies.parse(value) if isinstance(value, str) else value
 
 
 def _secrets(value: Any) -> Any:
@@ -51,6 +47,7 @@ RateLimit = Annotated[Limit | None, NoDecode, BeforeValidator(_limit)]
 class Settings(BaseSettings):
     model_config = SettingsConfigDict(
         env_file=".env",
+        arbitrary_types_allowed=True,
         frozen=True,
         extra="ignore",
         hide_input_in_errors=True,
@@ -58,7 +55,7 @@ class Settings(BaseSettings):
     )
 
     database_url: Annotated[str, AfterValidator(_database_url)] = Field(
-        "", description="PostgreSQL 15 or newer; empty: an embedded server in DATA_DIR"
+        "", repr=False, description="PostgreSQL 15 or newer; empty: an embedded server in DATA_DIR"
     )
     data_dir: Path = Field(
         Path(".hlas"), description="where the embedded database and generated secrets are kept"
@@ -67,7 +64,9 @@ class Settings(BaseSettings):
         8, ge=1, le=200, description="connections each worker keeps for reading, beside its writer"
     )
     redis_url: Annotated[str, AfterValidator(_redis_url)] = Field(
-        "", description="shares limits between workers and hosts; empty: kept in each process"
+        "",
+        repr=False,
+        description="shares limits between workers and hosts; empty: kept in each process",
     )
     widget_session_jwt_secret: str = Field(
         "",
@@ -104,6 +103,12 @@ class Settings(BaseSettings):
     rate_limit_messages_conversation: RateLimit = Field(
         Limit(30, 60), description="messages sent in one conversation"
     )
+    rate_limit_admin_key: RateLimit = Field(
+        Limit(600, 60), description="requests with one administrator's key"
+    )
+    rate_limit_admin_denied_ip: RateLimit = Field(
+        Limit(30, 60), description="requests to /admin without a valid key from one address"
+    )
     rate_limit_enforce: bool = Field(
         default=True, description="false: log and count what would be blocked, block nothing"
     )
@@ -116,8 +121,9 @@ class Settings(BaseSettings):
     idempotency_ttl_hours: int = Field(
         168, ge=1, le=8760, description="how long an Idempotency-Key is remembered at least"
     )
-    trusted_proxies: Annotated[tuple[Network, ...], NoDecode, BeforeValidator(_networks)] = Field(
-        (), description="CIDRs, comma-separated, whose X-Forwarded-For is believed"
+    trusted_proxies: Annotated[TrustedProxies, NoDecode, BeforeValidator(_proxies)] = Field(
+        default_factory=TrustedProxies,
+        description="CIDRs, comma-separated, whose X-Forwarded-For is believed",
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         "info", description="least severe event that is logged"

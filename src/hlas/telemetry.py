@@ -14,7 +14,9 @@ import structlog
 import uuid_utils
 from structlog.typing import EventDict, FilteringBoundLogger, WrappedLogger
 
-from hlas.asgi import Application, Message, Receive, Scope, Send
+from hlas.addresses import TrustedProxies
+from hlas.asgi import Application, Message, Receive, Scope, Send, header_values
+from hlas.headers import security_headers
 from hlas.metrics import Metrics
 
 # Where a request is going as long as no router has said so.
@@ -151,8 +153,11 @@ def request_id() -> str:
 class RequestMiddleware:
     """Outermost: gives the request its id, and tells afterwards how it went."""
 
-    def __init__(self, app: Application, metrics: Metrics, routes: Container[str]) -> None:
+    def __init__(
+        self, app: Application, metrics: Metrics, routes: Container[str], proxies: TrustedProxies
+    ) -> None:
         self.app = app
+        self.proxies = proxies
         self.metrics = metrics
         self.routes = routes
 
@@ -166,12 +171,15 @@ class RequestMiddleware:
         _context.set({"request_id": identifier.decode()})
         scope[ROUTE] = scope["path"] if scope["path"] in self.routes else UNMATCHED
         status = 0
+        tls = scope["scheme"] == "https" or (bool(self.proxies) and self._is_forwarded_tls(scope))
 
         async def send_with_id(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                message["headers"].append(header)
+                headers = message["headers"]
+                headers.append(header)
+                headers += security_headers(own_policy=_has_policy(headers), tls=tls)
             await send(message)
 
         try:
@@ -187,6 +195,15 @@ class RequestMiddleware:
                 status=status,
                 duration_ms=round(seconds * 1000, 2),
             )
+
+    def _is_forwarded_tls(self, scope: Scope) -> bool:
+        """Whether a proxy that we believe says the visitor came over TLS."""
+        peer = scope["client"][0] if scope.get("client") else ""
+        return header_values(scope, b"x-forwarded-proto") == ["https"] and self.proxies.trust(peer)
+
+
+def _has_policy(headers: list[tuple[bytes, bytes]]) -> bool:
+    return any(name == b"content-security-policy" for name, _ in headers)
 
 
 def _identifier(scope: Scope) -> bytes:

@@ -1,31 +1,100 @@
 """Tenants and the domains they allow; every change leaves one row in events."""
 
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Annotated, Any
 from uuid import UUID
 
 import asyncpg
 import uuid_utils
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic_core import PydanticCustomError
 
+from hlas import revisions
+from hlas.audit import COMMAND_LINE, Change, record
 from hlas.db import Database, Queries, Row
+from hlas.errors import DomainNotFound, DomainTaken, SlugTaken, TenantError, TenantNotFound
+from hlas.gate import OVERRIDES
+from hlas.limits import Limit
+from hlas.looks import Looks
 from hlas.origins import AllowedDomain
+from hlas.payloads import Line, Text
+from hlas.revisions import Expected
 
 queries = Queries.beside(__file__)
 
-
-class TenantError(Exception):
-    """A change that cannot be made; the message is one line for the person who asked for it."""
+SLUG = r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
-    """Who changes something, and in which request."""
+def _domain(text: str) -> str:
+    try:
+        return str(AllowedDomain.parse(text))
+    except ValueError:
+        raise PydanticCustomError("invalid_domain", "invalid domain") from None
 
-    actor: str
-    request_id: str | None = None
+
+def _limits(given: dict[str, str]) -> dict[str, str]:
+    checked: dict[str, str] = {}
+    for name, text in given.items():
+        if name not in OVERRIDES:
+            raise PydanticCustomError("unknown_limit", "unknown limit")
+        try:
+            checked[name] = str(Limit.parse(text) or "off")
+        except ValueError:
+            raise PydanticCustomError("invalid_limit", "invalid limit") from None
+    return checked
 
 
-COMMAND_LINE = Change(actor="command line")
+Name = Annotated[Line, Field(min_length=1, max_length=200)]
+Domain = Annotated[str, Field(max_length=300), AfterValidator(_domain)]
+Fallback = Annotated[Text, Field(min_length=1, max_length=4000)]
+
+
+class NewTenant(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    name: Name
+    slug: str = Field(pattern=SLUG)
+    domains: list[Domain] = Field(default_factory=list, max_length=100)
+    ui_config: Looks = Field(default_factory=Looks)
+    fallback_text: Fallback | None = None
+
+
+class TenantChanges(BaseModel):
+    """What is left out stays as it is; `ui_config` and `limits` are replaced as a whole."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    name: Name = Field("")
+    is_active: bool = Field(default=True, description="operators only")
+    ui_config: Looks = Field(default_factory=Looks)
+    fallback_text: Fallback | None = Field(None, description="null: the widget's own words")
+    limits: Annotated[dict[str, str], AfterValidator(_limits)] = Field(
+        default_factory=dict, description=f"operators only: {', '.join(OVERRIDES)}, as 30/min or off"
+    )
+    retention_days: Annotated[int, Field(ge=1, le=36500)] | None = Field(
+        None, description="conversations without a message for so long are deleted; null: kept"
+    )
+
+    def given(self) -> dict[str, Any]:
+        """Only what was said, as it is stored."""
+        values = self.model_dump(include=self.model_fields_set)
+        if "ui_config" in values:
+            values["ui_config"] = self.ui_config.model_dump(exclude_none=True)
+        return values
+
+
+# What decides over others' visitors and the service's costs is not the tenant's to change.
+OPERATORS_ONLY = frozenset({"is_active", "limits"})
+
+_SETTERS = {
+    "name": queries.set_name,
+    "is_active": queries.set_active,
+    "ui_config": queries.set_ui_config,
+    "fallback_text": queries.set_fallback_text,
+    "limits": queries.set_limits,
+    "retention_days": queries.set_retention_days,
+}
 
 
 async def add(
@@ -51,31 +120,55 @@ async def add(
             )
             for domain in allowed:
                 await _insert_domain(connection, tenant["id"], domain)
-            after = {"name": name, "slug": slug, "domains": [str(domain) for domain in allowed]}
-            await record(connection, change, tenant["id"], "tenant.add", slug, after=after)
+            added = _tenant(tenant, sorted(str(domain) for domain in allowed))
+            await record(connection, change, tenant["id"], "tenant.add", slug, after=_told(added))
     except asyncpg.UniqueViolationError as error:
         raise _taken(error, slug) from None
     except asyncpg.CheckViolationError as error:
         raise TenantError(_CHECKS.get(error.constraint_name or "", "not allowed")) from None
-    return _tenant(tenant, [str(domain) for domain in allowed])
+    return added
 
 
-async def listed(operators: Database) -> list[dict[str, Any]]:
-    return [_tenant(row, row["domains"]) for row in await operators.all(queries.list_tenants)]
+async def listed(
+    operators: Database, *, after: str | None = None, limit: int | None = None
+) -> list[dict[str, Any]]:
+    """All tenants by slug, or a page of them."""
+    rows = await operators.all(queries.list_tenants, after, limit)
+    return [_tenant(row, row["domains"]) for row in rows]
 
 
 async def by_slug(operators: Database, slug: str) -> dict[str, Any]:
     row = await operators.one(queries.tenant_by_slug, slug)
-    if row is None:
-        raise TenantError(f"there is no tenant {slug!r}; `hlas tenant list` shows all")
-    return _tenant(row, row["domains"])
+    return _found(row, slug)
+
+
+async def update(
+    operators: Database,
+    slug: str,
+    changes: Mapping[str, Any],
+    expected: Expected = None,
+    change: Change = COMMAND_LINE,
+) -> dict[str, Any]:
+    """Set some of name, is_active, ui_config, fallback_text, limits and retention_days."""
+    async with _changing(operators, slug) as (connection, tenant):
+        revisions.require(expected, tenant)
+        changed = {name: value for name, value in changes.items() if tenant[name] != value}
+        for name, value in changed.items():
+            await connection.execute(_SETTERS[name], UUID(tenant["id"]), value)
+        if changed:
+            before = {name: tenant[name] for name in changed}
+            await record(
+                connection, change, UUID(tenant["id"]), "tenant.update", slug, before, changed
+            )
+    return {**tenant, **changed}
 
 
 async def set_active(
     operators: Database, slug: str, *, active: bool, change: Change = COMMAND_LINE
 ) -> None:
-    tenant = await by_slug(operators, slug)
-    async with operators.transaction() as connection:
+    async with _changing(operators, slug) as (connection, tenant):
+        if tenant["is_active"] == active:
+            return
         await connection.execute(queries.set_active, UUID(tenant["id"]), active)
         action = "tenant.enable" if active else "tenant.disable"
         before, after = {"is_active": tenant["is_active"]}, {"is_active": active}
@@ -84,27 +177,28 @@ async def set_active(
 
 async def sign_out(operators: Database, slug: str, change: Change = COMMAND_LINE) -> None:
     """End every visitor's session of the tenant."""
-    tenant = await by_slug(operators, slug)
-    async with operators.transaction() as connection:
+    async with _changing(operators, slug) as (connection, tenant):
         await connection.execute(queries.sign_out, UUID(tenant["id"]))
         await record(connection, change, UUID(tenant["id"]), "tenant.sign_out", slug)
 
 
-async def remove(operators: Database, slug: str, change: Change = COMMAND_LINE) -> None:
-    tenant = await by_slug(operators, slug)
-    async with operators.transaction() as connection:
+async def remove(
+    operators: Database, slug: str, change: Change = COMMAND_LINE, expected: Expected = None
+) -> None:
+    async with _changing(operators, slug) as (connection, tenant):
+        revisions.require(expected, tenant)
         await connection.execute(queries.remove_tenant, UUID(tenant["id"]))
-        before = {key: tenant[key] for key in ("name", "slug", "domains")}
-        await record(connection, change, UUID(tenant["id"]), "tenant.remove", slug, before)
+        await record(
+            connection, change, UUID(tenant["id"]), "tenant.remove", slug, before=_told(tenant)
+        )
 
 
 async def add_domain(
     operators: Database, slug: str, text: str, change: Change = COMMAND_LINE
 ) -> str:
     domain = parse_domain(text)
-    tenant = await by_slug(operators, slug)
     try:
-        async with operators.transaction() as connection:
+        async with _changing(operators, slug) as (connection, tenant):
             await _insert_domain(connection, UUID(tenant["id"]), domain)
             after = {"domain": str(domain)}
             await record(connection, change, UUID(tenant["id"]), "domain.add", slug, after=after)
@@ -117,37 +211,15 @@ async def remove_domain(
     operators: Database, slug: str, text: str, change: Change = COMMAND_LINE
 ) -> str:
     domain = parse_domain(text)
-    tenant = await by_slug(operators, slug)
-    async with operators.transaction() as connection:
+    async with _changing(operators, slug) as (connection, tenant):
         status = await connection.execute(queries.remove_domain, UUID(tenant["id"]), str(domain))
         if status == "DELETE 0":
-            raise TenantError(f"{slug} has no domain {domain}; `hlas domain list {slug}` shows all")
+            raise DomainNotFound(
+                f"{slug} has no domain {domain}; `hlas domain list {slug}` shows all"
+            )
         before = {"domain": str(domain)}
         await record(connection, change, UUID(tenant["id"]), "domain.remove", slug, before)
     return str(domain)
-
-
-async def record(
-    connection: asyncpg.Connection,
-    change: Change,
-    tenant_id: UUID,
-    action: str,
-    target: str,
-    before: dict[str, Any] | None = None,
-    after: dict[str, Any] | None = None,
-) -> None:
-    """One row of audit, in the transaction of the change it tells of."""
-    await connection.execute(
-        queries.record_event,
-        tenant_id,
-        UUID(str(uuid_utils.uuid7())),
-        change.actor,
-        action,
-        target,
-        before,
-        after,
-        change.request_id,
-    )
 
 
 def parse_domain(text: str) -> AllowedDomain:
@@ -155,6 +227,17 @@ def parse_domain(text: str) -> AllowedDomain:
         return AllowedDomain.parse(text)
     except ValueError as error:
         raise TenantError(f"{text!r}: {error}") from None
+
+
+@asynccontextmanager
+async def _changing(
+    operators: Database, slug: str
+) -> AsyncIterator[tuple[asyncpg.Connection, dict[str, Any]]]:
+    """A transaction with the tenant locked, and the tenant as it is under the lock."""
+    async with operators.transaction() as connection:
+        await connection.execute(queries.lock_tenant, slug)
+        row = await connection.fetchrow(queries.tenant_by_slug, slug)
+        yield connection, _found(row, slug)
 
 
 async def _insert_domain(
@@ -179,8 +262,15 @@ _CHECKS = {
 
 def _taken(error: asyncpg.UniqueViolationError, what: str) -> TenantError:
     if error.constraint_name == "uq_tenant_domains__domain":
-        return TenantError("the domain belongs to another tenant; remove it there first")
-    return TenantError(f"{what} exists already")
+        return DomainTaken("the domain belongs to another tenant; remove it there first")
+    kind = SlugTaken if error.constraint_name == "uq_tenants__slug" else DomainTaken
+    return kind(f"{what} exists already")
+
+
+def _found(row: Row | None, slug: str) -> dict[str, Any]:
+    if row is None:
+        raise TenantNotFound(f"there is no tenant {slug!r}; `hlas tenant list` shows all")
+    return _tenant(row, row["domains"])
 
 
 def _tenant(row: Row, domains: list[str]) -> dict[str, Any]:
@@ -190,5 +280,14 @@ def _tenant(row: Row, domains: list[str]) -> dict[str, Any]:
         "name": row["name"],
         "is_active": row["is_active"],
         "domains": list(domains),
+        "ui_config": row["ui_config"],
+        "fallback_text": row["fallback_text"],
+        "limits": row["limits"],
+        "retention_days": row["retention_days"],
         "created_at": row["created_at"],
     }
+
+
+def _told(tenant: dict[str, Any]) -> dict[str, Any]:
+    """The tenant as the audit tells of it; what an event has in columns of its own is left out."""
+    return {name: value for name, value in tenant.items() if name not in {"id", "created_at"}}

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -139,7 +140,9 @@ async def test_a_blocked_key_asks_redis_no_more(
 ) -> None:
     """A flood from one blocked address costs Redis nothing until its wait is over."""
     watched = watch()
+    assert watched.limiter.peek_now([(rule(3), "a")]) is None
     assert await watched.admit([(rule(3), "a")], 10) == 3
+    assert watched.limiter.peek_now([(rule(3), "a")]) is not None
 
     async def calls() -> int:
         figures: dict[str, dict[str, int]] = await client.info("commandstats")
@@ -200,6 +203,9 @@ async def test_a_hanging_redis_is_waited_for_once(
     watched.limiter._timeout = 5
     await watched.back()
     assert watched.away == [True, False]
+    # The answers that came too late are not taken for those of later questions.
+    for number in range(3):
+        assert await watched.admit([(rule(5), f"later {number}")], 20) == 5
 
 
 def answer_at_once(limiter: Limiter, checks: Sequence[Check]) -> Refusal | None:
@@ -258,3 +264,19 @@ async def test_closing_leaves_nobody_waiting(
     finally:
         redis_server.process.send_signal(signal.SIGCONT)
     assert sum(answer is None for answer in answers) == 5
+
+
+async def test_a_busy_process_does_not_blame_redis(watch: Callable[[], Watched]) -> None:
+    """Edge case 28: a loop that turns for longer than the time-out keeps the limit exact."""
+    watched = watch()
+    watched.limiter._timeout = 0.05
+
+    async def stall() -> None:
+        while True:
+            time.sleep(0.1)
+            await asyncio.sleep(0)
+
+    busy = asyncio.create_task(stall())
+    assert await watched.admit([(rule(5), "a")], 20) == 5
+    busy.cancel()
+    assert watched.away == []

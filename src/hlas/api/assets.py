@@ -29,7 +29,7 @@ DEMO_POLICY = {
     "Referrer-Policy": "same-origin",
 }
 DEMO_PAGES = {"/demo": "index.cs.html", "/demo/en": "index.en.html"}
-DEMO_FILES = {"/demo/demo.css": "demo.css", "/demo/demo.js": "demo.js"}
+DEMO_FILES = {f"/demo/{name}": name for name in ("demo.css", "demo.js", "icon.svg")}
 
 
 @router.api_route("/widget.js", methods=READ)

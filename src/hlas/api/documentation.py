@@ -25,6 +25,7 @@ _MEANING = {
     413: "The body is too large",
     415: "The body is not plain UTF-8 JSON",
     422: "The request is not valid",
+    428: "If-Match is missing",
     429: "Too many requests; see Retry-After",
     503: "Not available right now; see Retry-After",
 }

@@ -5,7 +5,7 @@ import sys
 import asyncpg
 import typer
 
-from hlas.cli import database, knowledge, serve, tenants
+from hlas.cli import database, knowledge, secrets, serve, tenants
 from hlas.errors import HlasError
 from hlas.postgres import EmbeddedPostgresError
 from hlas.settings import ConfigurationError
@@ -25,6 +25,7 @@ app.command()(database.cleanup)
 app.add_typer(tenants.tenant, name="tenant")
 app.add_typer(tenants.domain, name="domain")
 app.add_typer(knowledge.knowledge, name="knowledge")
+app.add_typer(secrets.secret, name="secret")
 
 
 def main() -> None:

@@ -7,8 +7,10 @@ import typer
 from hlas import tenants
 from hlas.cli.database import AsJson, show, with_operators
 
-tenant = typer.Typer(help="Websites' owners: add, list, enable, disable, remove, sign-out.")
-domain = typer.Typer(help="The domains a tenant's widget may be used on.")
+tenant = typer.Typer(
+    help="Websites' owners: add, list, enable, disable, remove, sign-out.", no_args_is_help=True
+)
+domain = typer.Typer(help="The domains a tenant's widget may be used on.", no_args_is_help=True)
 
 Slug = Annotated[str, typer.Argument(help="The tenant's slug.")]
 Domain = Annotated[

@@ -25,11 +25,12 @@ SCRIPT = files("hlas.limits").joinpath("consume.lua").read_text("utf-8")
 _PREFIX = "hlas:limit:"
 _BATCH = 128
 _REMEMBERED = 10_000
+# How many turns of the loop Redis has at least.
+_TURNS = 20
 # Asked when Redis was away: it must be able to write, not only to answer.
 _PROBE: Check = (Rule("ip", "probe", Limit(1_000_000_000, 60)), "probe")
 
 log = structlog.get_logger(__name__)
-
 
 # The number of the limit that is hit, or 0, and for how many microseconds it is.
 _Answer: TypeAlias = tuple[int, int]
@@ -64,7 +65,7 @@ class RedisLimiter:
     def __init__(
         self,
         url: str,
-        local: MemoryLimiter,
+        fallback: MemoryLimiter,
         *,
         timeout: float = 0.2,
         probe_every: float = 1.0,
@@ -73,17 +74,17 @@ class RedisLimiter:
     ) -> None:
         """`on_away` is told True when Redis is lost and False when it is back."""
         self.away = False
-        self._local = local
+        self._local = fallback
         self._timeout = timeout
         self._probe_every = probe_every
         self._on_away = on_away
         self._script = script
         self._digest = ""
-        # No retries inside: a request waits for one time-out at most, then the local limits answer.
+        # No retries and no time-outs inside: _evaluate has the only one.
         self._client: Redis = Redis.from_url(
             url,
-            socket_timeout=timeout,
-            socket_connect_timeout=timeout,
+            socket_timeout=None,
+            socket_connect_timeout=None,
             retry=Retry(NoBackoff(), 0),
         )
         self._waiting: list[_Question] = []
@@ -101,6 +102,11 @@ class RedisLimiter:
         if self.away:
             return self._local.peek_now(checks)
         return await self._ask(checks, consume=False)
+
+    def peek_now(self, checks: Sequence[Check]) -> Refusal | None:
+        if self.away:
+            return self._local.peek_now(checks)
+        return self._remembered(checks, self._local.now())
 
     async def connect(self) -> bool:
         """Find out at the start whether Redis is there; it is asked again by itself if not."""
@@ -188,15 +194,33 @@ class RedisLimiter:
                         question.answer.set_result(answer)
 
     async def _evaluate(self, batch: list[_Question]) -> list[_Answer]:
-        async with asyncio.timeout(self._timeout):
-            answers = await self._execute(batch)
-            # A restarted Redis has lost the script: nothing was consumed by those that say so.
-            lost = [n for n, answer in enumerate(answers) if isinstance(answer, NoScriptError)]
-            if lost:
-                self._digest = await self._client.script_load(self._script)
-                again = await self._execute([batch[n] for n in lost])
-                for n, answer in zip(lost, again, strict=True):
-                    answers[n] = answer
+        """Give up after the time-out, but only when this process has had time to listen.
+
+        A busy loop may turn for longer than that, and it would be its fault, not that of Redis.
+        """
+        trip = asyncio.create_task(self._round_trip(batch))
+        try:
+            for _ in range(_TURNS):
+                done, _ = await asyncio.wait((trip,), timeout=self._timeout / _TURNS)
+                if done:
+                    return trip.result()
+            raise TimeoutError
+        finally:
+            if not trip.done():
+                trip.cancel()
+                await asyncio.gather(trip, return_exceptions=True)
+                # An answer that comes late must not be taken for that of the next batch.
+                await self._client.connection_pool.disconnect()
+
+    async def _round_trip(self, batch: list[_Question]) -> list[_Answer]:
+        answers = await self._execute(batch)
+        # A restarted Redis has lost the script: nothing was consumed by those that say so.
+        lost = [n for n, answer in enumerate(answers) if isinstance(answer, NoScriptError)]
+        if lost:
+            self._digest = await self._client.script_load(self._script)
+            again = await self._execute([batch[n] for n in lost])
+            for n, answer in zip(lost, again, strict=True):
+                answers[n] = answer
         for answer in answers:
             if isinstance(answer, Exception):
                 raise answer

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol, TypeAlias
 
-Scope = Literal["ip", "tenant", "conversation"]
+Scope = Literal["ip", "tenant", "conversation", "key"]
 
 NANOSECONDS = 1_000_000_000
 # A window is counted in this many slots: more is finer, and costs memory on busy keys.
@@ -113,6 +113,10 @@ class Limiter(Protocol):
 
     async def peek(self, checks: Sequence[Check]) -> Refusal | None:
         """Tell what consume would say, consuming nothing."""
+        ...
+
+    def peek_now(self, checks: Sequence[Check]) -> Refusal | None:
+        """The same from what this process knows by itself: None may mean that it does not know."""
         ...
 
     async def aclose(self) -> None: ...

@@ -8,12 +8,14 @@ from hlas.settings import ConfigurationError
 
 APPLICATION = "hlas_app"
 OPERATOR = "hlas_operator"
+TENANT_ADMIN = "hlas_tenant_admin"
 WRITER = "hlas_writer"
 RESOLVER = "hlas_resolver"
 
 PURPOSE = {
     APPLICATION: "serves visitors, one tenant at a time",
     OPERATOR: "administrators' commands, all tenants",
+    TENANT_ADMIN: "administrators of one tenant, that tenant alone",
     WRITER: "owns the group commit function and nothing else",
     RESOLVER: "owns the function that finds the tenant of an origin and nothing else",
 }

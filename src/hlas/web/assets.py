@@ -15,6 +15,7 @@ MEDIA_TYPES = {
     ".css": "text/css; charset=utf-8",
     ".html": "text/html; charset=utf-8",
     ".js": JAVASCRIPT,
+    ".svg": "image/svg+xml",
 }
 
 

@@ -1,10 +1,14 @@
-"""The demo page: a small internet provider's site with the widget on it."""
+"""The demo page's tenant: how its widget looks. The English page overrides the words."""
 
 from typing import Any
 
 DEMO_UI_CONFIG: dict[str, Any] = {
-    "title": "Vlnka Internet",
-    "greeting": "Dobrý den! Jak vám mohu pomoci?",
-    "color": "#0f766e",
+    "title": "Javornet",
+    "subtitle": "Zákaznická podpora",
+    "greeting": "Dobrý den! Poradím s **fakturami**, výpadky, tarify i dostupností.",
+    "color": "#0b6b57",
+    "color_text": "#ffffff",
+    "position": "right",
+    "launcher": "chat",
     "suggestions": ["Kde najdu fakturu?", "Nejde mi internet", "Jaké máte tarify?"],
 }

@@ -1,0 +1,199 @@
+"""What one request pays for its three limits, side by side with the `limits` package.
+
+Ours: one call, all or nothing. Theirs: test, then hit, each of the three, in a moving window,
+which is its nearest strategy. Run alone: python -m bench.limits
+"""
+
+import asyncio
+import shutil
+import statistics
+import subprocess
+import tempfile
+import time
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from random import Random
+
+from limits.aio.storage import MemoryStorage, RedisStorage, Storage
+from limits.aio.strategies import MovingWindowRateLimiter
+
+from hlas.limits import Check, Limit, Limiter, MemoryLimiter, RedisLimiter, Rule
+from limits import RateLimitItemPerHour
+
+Row = dict[str, object]
+Keys = tuple[str, str, str]
+
+KEYS = (10, 1_000, 50_000, 1_000_000)
+# The package visits all keys now and then: filling it with a million would take hours.
+THEIR_KEYS = (10, 1_000, 50_000)
+BATCH = 50
+MOST = 1_000_000_000
+
+RULES = (
+    Rule("ip", "messages", Limit(MOST, 3600)),
+    Rule("tenant", "messages", Limit(MOST, 3600)),
+    Rule("conversation", "messages", Limit(MOST, 3600)),
+)
+ITEM = RateLimitItemPerHour(MOST)
+
+
+def run() -> list[Row]:
+    return asyncio.run(_run())
+
+
+async def _run() -> list[Row]:
+    rows = [await _ours_in_memory(keys) for keys in KEYS]
+    rows += [await _theirs_in_memory(keys) for keys in THEIR_KEYS]
+    if shutil.which("redis-server"):
+        for waiting in (1, 64):
+            with _redis() as url:
+                rows.append(await _ours_in_redis(url, waiting))
+            with _redis() as url:
+                rows.append(await _theirs_in_redis(url, waiting))
+    return rows
+
+
+def _keys(number: int) -> Keys:
+    """A million keys are half a million addresses and as many conversations."""
+    return (
+        f"198.{number >> 16 & 255}.{number >> 8 & 255}.{number & 255}",
+        f"tenant {number % 50}",
+        f"01920000-0000-7000-8000-{number:012d}",
+    )
+
+
+def _batches(keys: int, batches: int) -> Iterator[list[Keys]]:
+    """Keys as requests bring them: fresh strings, anywhere among those that are there."""
+    random = Random(keys)
+    for _ in range(batches):
+        yield [_keys(random.randrange(max(1, keys // 2))) for _ in range(BATCH)]
+
+
+def _checks(keys: Keys) -> Sequence[Check]:
+    return tuple(zip(RULES, keys, strict=True))
+
+
+async def _measure(
+    ask: Callable[[Keys], Awaitable[object]], keys: int, batches: int
+) -> tuple[float, float]:
+    """The median and the best microseconds a request: the best is that of an idle machine."""
+    times = []
+    for batch in _batches(keys, batches):
+        started = time.perf_counter()
+        for each in batch:
+            await ask(each)
+        times.append((time.perf_counter() - started) / BATCH * 1e6)
+    return statistics.median(times), min(times)
+
+
+def _row(store: str, keys: int, waiting: int, figures: tuple[float, float]) -> Row:
+    median, best = figures
+    return {
+        "limiter": store,
+        "keys": keys,
+        "at once": waiting,
+        "us median": round(median, 1),
+        "us best": round(best, 1),
+    }
+
+
+async def _ours_in_memory(keys: int) -> Row:
+    limiter = MemoryLimiter(max_keys=max(KEYS))
+    for number in range(max(1, keys // 2)):
+        limiter.consume_now(_checks(_keys(number)))
+    prepared: Limiter = limiter
+
+    async def ask(each: Keys) -> None:
+        ip, tenant, conversation = each
+        assert (
+            await prepared.consume(((RULES[0], ip), (RULES[1], tenant), (RULES[2], conversation)))
+            is None
+        )
+
+    return _row("hlas, memory", keys, 1, await _measure(ask, keys, 400))
+
+
+def _their_request(storage: Storage) -> Callable[[Keys], Awaitable[None]]:
+    limiter = MovingWindowRateLimiter(storage)
+
+    async def ask(each: Keys) -> None:
+        for key in each:
+            assert await limiter.test(ITEM, key)
+        for key in each:
+            assert await limiter.hit(ITEM, key)
+
+    return ask
+
+
+async def _theirs_in_memory(keys: int) -> Row:
+    storage = MemoryStorage()
+    # Put in directly: by way of hits alone the filling would take minutes.
+    for number in range(max(1, keys // 2)):
+        for key in _keys(number):
+            await storage.acquire_entry(ITEM.key_for(key), MOST, 3600)
+            if storage.timer is not None:
+                storage.timer.cancel()
+                storage.timer = None
+    ask = _their_request(storage)
+    figures = await _measure(ask, keys, 40 if keys < 50_000 else 4)
+    if storage.timer is not None:
+        storage.timer.cancel()
+    return _row("limits package, asyncio memory", keys, 1, figures)
+
+
+@contextmanager
+def _redis() -> Iterator[str]:
+    directory = Path(tempfile.mkdtemp(prefix="hlas-bench-"))
+    command = ["redis-server", "--port", "0", "--unixsocket", "redis.sock", "--save", ""]
+    process = subprocess.Popen(command, cwd=directory, stdout=subprocess.DEVNULL)
+    try:
+        while not (directory / "redis.sock").exists():
+            time.sleep(0.02)
+        yield str(directory / "redis.sock")
+    finally:
+        process.kill()
+        process.wait()
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+async def _at_once(ask: Callable[[Keys], Awaitable[object]], waiting: int) -> tuple[float, float]:
+    """As many requests as are open on a busy worker; the time is per request."""
+    times = []
+    requests = max(BATCH, waiting * 2)
+    for batch in range(12):
+        started = time.perf_counter()
+
+        async def one(first: int, offset: int = batch * requests) -> None:
+            for number in range(first, requests, waiting):
+                await ask(_keys(offset + number))
+
+        await asyncio.gather(*(one(first) for first in range(waiting)))
+        times.append((time.perf_counter() - started) / requests * 1e6)
+    return statistics.median(times), min(times)
+
+
+async def _ours_in_redis(socket: str, waiting: int) -> Row:
+    limiter = RedisLimiter(f"unix://{socket}", MemoryLimiter(), timeout=30)
+    assert await limiter.connect()
+
+    async def ask(each: Keys) -> None:
+        assert await limiter.consume(_checks(each)) is None
+
+    figures = await _at_once(ask, waiting)
+    assert not limiter.away
+    await limiter.aclose()
+    return _row("hlas, Redis", 1200, waiting, figures)
+
+
+async def _theirs_in_redis(socket: str, waiting: int) -> Row:
+    storage = RedisStorage(f"async+redis+unix://{socket}", implementation="redispy")
+    figures = await _at_once(_their_request(storage), waiting)
+    with suppress(Exception):
+        await storage.bridge.storage.aclose()
+    return _row("limits package, Redis", 1200, waiting, figures)
+
+
+if __name__ == "__main__":
+    for row in run():
+        print("  ".join(f"{name}: {value}" for name, value in row.items()))

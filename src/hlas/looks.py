@@ -1,0 +1,32 @@
+"""What a tenant may set about its widget; the widget itself passes over whatever does not fit."""
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from hlas.payloads import Line, Text
+
+Colour = Annotated[str, Field(pattern=r"^#[0-9A-Fa-f]{6}$")]
+Suggestion = Annotated[Line, Field(min_length=1, max_length=80)]
+
+
+class Looks(BaseModel):
+    """A tenant's `ui_config`: what is left out is as the widget has it."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    title: Annotated[Line, Field(min_length=1, max_length=60)] | None = None
+    subtitle: Annotated[Line, Field(min_length=1, max_length=80)] | None = None
+    greeting: Annotated[Text, Field(min_length=1, max_length=500)] | None = None
+    placeholder: Annotated[Line, Field(min_length=1, max_length=80)] | None = None
+    launcher: Annotated[Line, Field(min_length=1, max_length=24)] | None = None
+    language: Annotated[str, Field(pattern=r"^[A-Za-z]{2}(-[A-Za-z]{2})?$")] | None = None
+    color: Colour | None = None
+    color_text: Colour | None = None
+    position: Literal["left", "right"] | None = None
+    theme: Literal["auto", "light", "dark"] | None = None
+    z_index: Annotated[int, Field(ge=0, le=999_999_999)] | None = None
+    privacy_url: (
+        Annotated[Line, Field(max_length=500, pattern=r"^[Hh][Tt][Tt][Pp][Ss]?://\S+$")] | None
+    ) = None
+    suggestions: Annotated[list[Suggestion], Field(max_length=6)] | None = None
