@@ -71,10 +71,10 @@ def sends(conversations: list[Conversation], *, key: str = KEY, address: str = "
     ]
 
 
-def empty_posts(conversations: list[Conversation]) -> list[str]:
+def empty_posts(conversations: list[Conversation], path: str) -> list[str]:
     """The same headers, nothing to do."""
     return [
-        _request("POST", "/empty", "{}", _headers(conversation) | {"Idempotency-Key": KEY})
+        _request("POST", path, "{}", _headers(conversation) | {"Idempotency-Key": KEY})
         for conversation in conversations
     ]
 

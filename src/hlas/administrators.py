@@ -120,7 +120,7 @@ def _random(length: int) -> str:
 
 
 def _hash(key: str) -> bytes:
-    # 238 random bits cannot be guessed, so a slow hash would protect nothing and cost every request.
+    # 238 random bits cannot be guessed: a slow hash would only slow every request down.
     return hashlib.sha256(key.encode()).digest()
 
 

@@ -65,8 +65,9 @@ class CorsMiddleware:
         session = scope["state"].get("session") or self._claimed(scope)
         if session is not None:
             return len(values) == 1 and values[0].decode("latin-1").lower() == session.origin
-        # A refused address costs no SQL: what is remembered must do.
-        return await self._is_listed(values, remembered=status == 429)
+        # A refused address costs no SQL, and a database that is away is not waited for twice:
+        # what is remembered must do.
+        return await self._is_listed(values, remembered=status in {429, 503})
 
     def _claimed(self, scope: Scope) -> Session | None:
         """The session of a request that was refused before its token was looked at."""

@@ -5,7 +5,7 @@ import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeAlias
 
 import asyncpg
 import orjson
@@ -13,7 +13,7 @@ import orjson
 from hlas.errors import Unavailable
 from hlas.settings import ConfigurationError
 
-Row = asyncpg.Record
+Row: TypeAlias = asyncpg.Record
 
 # Visitors get their answer within 3 s: what waits longer than this is reported as unavailable.
 ACQUIRE_SECONDS = 1.0
@@ -154,7 +154,7 @@ class Confined(Database):
     """
 
     def __init__(self, database: Database, tenant_id: str) -> None:
-        super().__init__(database._pool)
+        super().__init__(database._pool)  # noqa: SLF001  # the same pool, seen as one tenant
         self._tenant_id = tenant_id
 
     async def _run(self, call: Callable[[asyncpg.Connection], Awaitable[Any]]) -> Any:

@@ -334,3 +334,24 @@ class DomainTaken(TenantError):
 
     status = 409
     code = "domain_taken"
+
+
+class EntryNotFound(TenantError):
+    """The tenant's knowledge has no such entry."""
+
+    status = 404
+    code = "entry_not_found"
+
+
+class QuestionTaken(TenantError):
+    """The tenant's knowledge answers this question already."""
+
+    status = 409
+    code = "question_taken"
+
+
+class TooManyEntries(TenantError):
+    """The tenant's knowledge is full."""
+
+    status = 409
+    code = "too_many_entries"

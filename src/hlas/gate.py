@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
+import asyncpg
+
 from hlas import errors, telemetry
 from hlas.addresses import client_address, forwarded_by_stranger
 from hlas.asgi import Application, Receive, Scope, Send, header_values
@@ -87,7 +89,8 @@ class Gate:
         address = self.address(scope)
         scope["state"]["address"] = address
         rule = self._rules[route, "ip"]
-        if rule is None or address is None:
+        # A dry run tells of a refusal once, when the limits are consumed.
+        if rule is None or address is None or not self._enforce:
             return
         refusal = await self._limiter.peek(((rule, address),))
         if refusal is not None:
@@ -123,7 +126,7 @@ class Gate:
         while True:
             try:
                 await self.load_overrides(operators)
-            except errors.Unavailable:
+            except (errors.Unavailable, asyncpg.PostgresError):
                 pass  # the limits last known hold until the database is back
             await asyncio.sleep(OVERRIDES_SECONDS)
 

@@ -1,6 +1,7 @@
 """What a tenant knows: questions and answers, and the ranking that finds the right one."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
 from uuid import UUID
@@ -8,22 +9,25 @@ from uuid import UUID
 import asyncpg
 import uuid_utils
 
-from hlas.db import Database, Queries
+from hlas import revisions
+from hlas.audit import COMMAND_LINE, Change, record
+from hlas.db import Database, Queries, Row
+from hlas.errors import EntryNotFound, QuestionTaken, TenantError, TooManyEntries
 from hlas.language import Language, meaningful_words
-from hlas.tenants import COMMAND_LINE, Change, TenantError, record
+from hlas.revisions import Expected
 
 queries = Queries.beside(__file__)
 
 LONGEST_QUESTION = 500
 LONGEST_ANSWER = 8000
 # Ranking looks at every entry of a tenant, so their number bounds what a question costs.
-MOST_ENTRIES = 10_000
+MOST_ENTRIES = 5_000
 BATCH_ENTRIES = 200
 MATCHES = 3
 
 
 class KnowledgeError(TenantError):
-    """A change of knowledge that cannot be made; one line for the person who asked for it."""
+    """This change of the knowledge cannot be made."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +116,7 @@ def _rows(entries: Sequence[Entry], start: int) -> list[dict[str, Any]]:
 
 async def listed(operators: Database, tenant_id: UUID) -> list[dict[str, Any]]:
     rows = await operators.all(queries.list_entries, tenant_id)
-    return [{**row, "id": str(row["id"])} for row in rows]
+    return [_entry(row) for row in rows]
 
 
 async def remove(
@@ -127,3 +131,93 @@ async def remove(
         for row in removed:
             before = {"question": row["question"]}
             await record(connection, change, tenant_id, "knowledge.remove", str(row["id"]), before)
+
+
+async def paged(
+    database: Database, tenant_id: UUID, after: UUID | None, limit: int
+) -> list[dict[str, Any]]:
+    """A page of the entries, in the order they were made."""
+    rows = await database.all(queries.page_of_entries, tenant_id, after, limit)
+    return [_entry(row) for row in rows]
+
+
+async def by_id(database: Database, tenant_id: UUID, entry_id: UUID) -> dict[str, Any]:
+    return _found(await database.one(queries.entry_by_id, tenant_id, entry_id))
+
+
+async def add(
+    database: Database, tenant_id: UUID, entry: Entry, change: Change = COMMAND_LINE
+) -> dict[str, Any]:
+    entry_id = UUID(str(uuid_utils.uuid7()))
+    async with _changing(database, tenant_id) as connection:
+        if await connection.fetchval(queries.count_entries, tenant_id) >= MOST_ENTRIES:
+            raise TooManyEntries(f"a tenant can have at most {MOST_ENTRIES} entries")
+        row = await connection.fetchrow(queries.add_entry, tenant_id, entry_id, *_columns(entry))
+        after = asdict(entry)
+        await record(connection, change, tenant_id, "knowledge.add", str(entry_id), after=after)
+    return _entry(row)
+
+
+async def update(
+    database: Database,
+    tenant_id: UUID,
+    entry_id: UUID,
+    entry: Entry,
+    expected: Expected = None,
+    change: Change = COMMAND_LINE,
+) -> dict[str, Any]:
+    """Put another entry in the place of one."""
+    async with _changing(database, tenant_id, entry_id) as connection:
+        old = _found(await connection.fetchrow(queries.entry_by_id, tenant_id, entry_id))
+        revisions.require(expected, old)
+        before, after = {name: old[name] for name in asdict(entry)}, asdict(entry)
+        if before == {**after, "keywords": list(entry.keywords)}:
+            return old
+        row = await connection.fetchrow(queries.update_entry, tenant_id, entry_id, *_columns(entry))
+        await record(
+            connection, change, tenant_id, "knowledge.update", str(entry_id), before, after
+        )
+    return _entry(row)
+
+
+async def remove_one(
+    database: Database,
+    tenant_id: UUID,
+    entry_id: UUID,
+    expected: Expected = None,
+    change: Change = COMMAND_LINE,
+) -> None:
+    async with _changing(database, tenant_id, entry_id) as connection:
+        old = _found(await connection.fetchrow(queries.entry_by_id, tenant_id, entry_id))
+        revisions.require(expected, old)
+        await connection.execute(queries.remove_entries, tenant_id, [entry_id])
+        before = {name: old[name] for name in ("question", "answer", "keywords", "language")}
+        await record(connection, change, tenant_id, "knowledge.remove", str(entry_id), before)
+
+
+@asynccontextmanager
+async def _changing(
+    database: Database, tenant_id: UUID, entry_id: UUID | None = None
+) -> AsyncIterator[asyncpg.Connection]:
+    """A transaction with the entry locked, if there is one already."""
+    try:
+        async with database.transaction() as connection:
+            if entry_id is not None:
+                await connection.execute(queries.lock_entry, tenant_id, entry_id)
+            yield connection
+    except asyncpg.UniqueViolationError:
+        raise QuestionTaken("the tenant's knowledge answers this question already") from None
+
+
+def _columns(entry: Entry) -> tuple[str, str, list[str], Language | None]:
+    return entry.question, entry.answer, list(entry.keywords), entry.language
+
+
+def _found(row: Row | None) -> dict[str, Any]:
+    if row is None:
+        raise EntryNotFound("there is no such entry")
+    return _entry(row)
+
+
+def _entry(row: Row) -> dict[str, Any]:
+    return {**row, "id": str(row["id"])}

@@ -28,8 +28,7 @@ near as materialized (
     from scope s
     cross join said
     cross join lateral (
-        select id, position, answer, language, words, subject,
-               knowledge_overlap(said.text, subject) as overlap
+        select id, position, answer, language, words, subject
         from knowledge
         where tenant_id = s.tenant_id
         order by ts_rank('{0, 0, 0.3, 1}', words, said.anywhere)
@@ -68,7 +67,8 @@ select n.id, n.answer,
            ::double precision as confidence
 from covered c
 join near n using (id)
-order by confidence desc, n.overlap desc, n.position
+cross join said
+order by confidence desc, knowledge_overlap(said.text, n.subject) desc, n.position
 limit $4
 
 -- name: lock_tenant
@@ -109,3 +109,29 @@ order by position, id
 
 -- name: remove_entries
 delete from knowledge where tenant_id = $1 and id = any ($2::uuid[]) returning id, question
+
+-- name: page_of_entries
+select id, question, answer, keywords, language, created_at, updated_at
+from knowledge
+where tenant_id = $1 and ($2::uuid is null or id > $2)
+order by id
+limit $3
+
+-- name: entry_by_id
+select id, question, answer, keywords, language, created_at, updated_at
+from knowledge
+where tenant_id = $1 and id = $2
+
+-- name: add_entry
+insert into knowledge (tenant_id, id, position, question, answer, keywords, language)
+select $1, $2, coalesce(max(position), 0) + 1, $3, $4, $5, $6 from knowledge where tenant_id = $1
+returning id, question, answer, keywords, language, created_at, updated_at
+
+-- name: lock_entry
+select id from knowledge where tenant_id = $1 and id = $2 for no key update
+
+-- name: update_entry
+update knowledge
+set question = $3, answer = $4, keywords = $5, language = $6, updated_at = now()
+where tenant_id = $1 and id = $2
+returning id, question, answer, keywords, language, created_at, updated_at

@@ -13,7 +13,7 @@ from hlas.language import LANGUAGES, Language
 
 COLUMNS = ("question", "answer", "keywords", "language")
 
-_HEADING = re.compile(r"##\s+(.*)")
+_HEADING = re.compile(r"##(?!#)\s*(.*)")
 _FENCE = re.compile(r"\s*(```|~~~)")
 _FIELD = re.compile(r"(keywords|language):(.*)", re.IGNORECASE)
 

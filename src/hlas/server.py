@@ -16,6 +16,12 @@ READ_SECONDS = 10.0
 SWEEP_SECONDS = 1.0
 HEADER_BYTES = 32 * 1024
 KEEP_ALIVE_SECONDS = 20
+LINGER_SECONDS = 2.0
+LINGER_BYTES = 4 * 1024 * 1024
+
+
+class HeadersTooLarge(Exception):
+    """Raised inside the parser, which makes a refusal of it."""
 
 
 class Protocol(HttpToolsProtocol):
@@ -27,16 +33,26 @@ class Protocol(HttpToolsProtocol):
         super().__init__(*arguments, **options)
         self._reading_since: float | None = None
         self._header_bytes = 0
+        self._chunk_bytes = 0
         self._in_headers = True
+        # Bytes read and thrown away since the last answer; None as long as none was the last.
+        self._lingered: int | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn
         super().connection_made(transport)
+        self.transport = _Lingering(transport, self)  # type: ignore[assignment]  # stands in for it
         # Silence is slow, too: the clock starts with the connection.
         self._reading_since = self.loop.time()
         if id(self.connections) not in self._sweeping:
             self._sweep()
 
     def data_received(self, data: bytes) -> None:
+        if self._lingered is not None:
+            self._lingered += len(data)
+            if self._lingered > LINGER_BYTES:
+                self.transport.abort()
+            return
+        self._chunk_bytes = len(data)
         if self._in_headers:
             self._header_bytes += len(data)
         super().data_received(data)
@@ -51,6 +67,12 @@ class Protocol(HttpToolsProtocol):
             self._reading_since = self.loop.time()
 
     def on_headers_complete(self) -> None:
+        # A first piece may hold all the headers and a body, so only its headers are measured.
+        if max(self._header_bytes, self._chunk_bytes) > HEADER_BYTES:
+            size = len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
+            if size > HEADER_BYTES:
+                self._header_bytes = size
+                raise HeadersTooLarge
         self._in_headers = False
         super().on_headers_complete()
 
@@ -61,6 +83,9 @@ class Protocol(HttpToolsProtocol):
         super().on_message_complete()
 
     def send_400_response(self, msg: str) -> None:  # noqa: ARG002  # uvicorn's words are not ours
+        if self._in_headers and self._header_bytes > HEADER_BYTES:
+            self._refuse(431, "headers_too_large", "The request's headers are too large.")
+            return
         self._refuse(400, "invalid_http", "This is not a valid HTTP request.")
 
     def _refuse(self, status: int, code: str, message: str) -> None:
@@ -76,7 +101,28 @@ class Protocol(HttpToolsProtocol):
             ).encode()
         )
         self.transport.write(head + body)
-        self.transport.close()
+        self.linger()
+
+    @property
+    def answered_early(self) -> bool:
+        """The answer is complete, and the request is not."""
+        answered = self.cycle is not None and self.cycle.response_complete
+        return answered and self._reading_since is not None
+
+    def linger(self) -> None:
+        """End our side, and read on for a moment what the client had already sent.
+
+        Closing at once would reset the connection and take the answer away from the client.
+        """
+        if self._lingered is None and not self.transport.is_closing():
+            self._lingered = 0
+            self.flow.resume_reading()
+            self.transport.write_eof()
+            self.loop.call_later(LINGER_SECONDS, self.transport.abort)
+
+    @property
+    def lingers(self) -> bool:
+        return self._lingered is not None
 
     def _sweep(self) -> None:
         limit = self.loop.time() - READ_SECONDS
@@ -89,6 +135,32 @@ class Protocol(HttpToolsProtocol):
             self._sweeping[id(self.connections)] = handle
         else:
             self._sweeping.pop(id(self.connections), None)
+
+
+class _Lingering:
+    """A connection's transport, except that closing it early waits for the client to hear us."""
+
+    __slots__ = ("_protocol", "_transport", "write")
+
+    def __init__(self, transport: asyncio.Transport, protocol: Protocol) -> None:
+        self._transport = transport
+        self._protocol = protocol
+        self.write = transport.write
+
+    def close(self) -> None:
+        if self._protocol.answered_early:
+            self._protocol.linger()
+        else:
+            self._transport.close()
+
+    def is_closing(self) -> bool:
+        return self._protocol.lingers or self._transport.is_closing()
+
+    def abort(self) -> None:
+        self._transport.abort()
+
+    def write_eof(self) -> None:
+        self._transport.write_eof()
 
 
 def config(app: Any, **options: Any) -> Config:

@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
+import asyncpg
+
 from hlas import keys, messages, telemetry
 from hlas.agent import Agent
 from hlas.agent.knowledge import KnowledgeAgent
@@ -84,8 +86,9 @@ class Services:
             try:
                 await asyncio.sleep(REAP_PAUSE_SECONDS if more else REAP_SECONDS)
                 more = await messages.reap_keys(self.operators, hours)
-            except HlasError as error:
-                telemetry.warning("reaper_paused", error_code=error.code)
+            except (HlasError, asyncpg.PostgresError) as error:
+                more = 0
+                telemetry.warning("reaper_paused", error=type(error).__name__)
 
 
 async def _cancel(task: asyncio.Task[None]) -> None:

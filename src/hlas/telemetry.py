@@ -91,11 +91,16 @@ class _Foreign(logging.Handler):
     """Other libraries' records in our shape: where and how bad, and never the values in them."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        fields: dict[str, Any] = {"logger": record.name, "detail": str(record.msg)[:300]}
+        fields: dict[str, Any] = {"logger": record.name, "detail": _first_line(record)}
         if record.exc_info and record.exc_info[0]:
             fields["error"] = record.exc_info[0].__name__
         method = _logger.error if record.levelno >= logging.ERROR else _logger.warning
         method("library", **fields)
+
+
+def _first_line(record: logging.LogRecord) -> str:
+    # Further lines hold representations of tasks and exceptions, which may quote a visitor.
+    return str(record.msg).partition("\n")[0][:300]
 
 
 def _add_context(_: WrappedLogger, __: str, event: EventDict) -> EventDict:

@@ -70,7 +70,8 @@ class TenantChanges(BaseModel):
     ui_config: Looks = Field(default_factory=Looks)
     fallback_text: Fallback | None = Field(None, description="null: the widget's own words")
     limits: Annotated[dict[str, str], AfterValidator(_limits)] = Field(
-        default_factory=dict, description=f"operators only: {', '.join(OVERRIDES)}, as 30/min or off"
+        default_factory=dict,
+        description=f"operators only: {', '.join(OVERRIDES)}, as 30/min or off",
     )
     retention_days: Annotated[int, Field(ge=1, le=36500)] | None = Field(
         None, description="conversations without a message for so long are deleted; null: kept"

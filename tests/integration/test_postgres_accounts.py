@@ -3,6 +3,8 @@
 import os
 import pwd
 import shutil
+import signal
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -91,7 +93,12 @@ def start_as(uid: int, data_dir: Path) -> str:
 def test_root_drops_to_another_user(data_dir: Path) -> None:
     """No process of the server is root or keeps root's groups, and no parent is changed."""
     before = state(data_dir.parent)
-    server = postgres.start(data_dir)
+    groups = os.getgroups()
+    os.setgroups([4])
+    try:
+        server = postgres.start(data_dir)
+    finally:
+        os.setgroups(groups)
     user = server.cluster.account
     assert user.uid != 0
     members = postmaster.members(server.cluster)
@@ -107,6 +114,22 @@ def test_root_drops_to_another_user(data_dir: Path) -> None:
 
 def status(pid: int) -> list[str]:
     return Path(f"/proc/{pid}/status").read_text().splitlines()
+
+
+def test_signals_reach_only_the_user_of_the_server(data_dir: Path) -> None:
+    """Whatever ids root's supervisor might mix up, the processes of others are safe."""
+    other = subprocess.Popen(["sleep", "600"])
+    own = subprocess.Popen(
+        ["sleep", "600"], **clusters.cluster_of(data_dir).account.process_options()
+    )
+    try:
+        clusters.cluster_of(data_dir).account.signal(signal.SIGKILL, [other.pid, own.pid])
+        assert own.wait(60) == -signal.SIGKILL
+        assert other.poll() is None
+    finally:
+        for process in (other, own):
+            process.kill()
+            process.wait()
 
 
 def test_closed_parent(closed: Path, system_directory: Path) -> None:

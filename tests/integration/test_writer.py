@@ -92,7 +92,7 @@ def bad_draft(session: Session) -> Draft:
 
 
 async def rows(operators: Database, session: Session) -> list[tuple[int, str]]:
-    found = await operators.all(
+    found: list[Any] = await operators.all(
         "select seq, content from messages where tenant_id = $1 and conversation_id = $2"
         " order by seq",
         session.tenant_id,
@@ -108,18 +108,31 @@ async def contents(operators: Database, session: Session) -> list[str]:
     return [content for _, content in found]
 
 
-async def until_waiting(operators: Database, count: int = 1) -> None:
-    """Until so many of the writers' statements are held up in the database."""
+async def until_waiting(operators: Database) -> None:
+    """Until a statement is held up by a lock in the database."""
     async with asyncio.timeout(30):
-        while True:
-            row = await operators.one(
-                "select count(*) as n from pg_stat_activity where application_name = 'hlas writer'"
-                " and datname = current_database() and state = 'active' and wait_event is not null"
-            )
-            assert row is not None
-            if row["n"] >= count:
-                return
+        while not await waiting(operators):  # noqa: ASYNC110  # the database tells nobody
             await asyncio.sleep(SECOND_LOOK)
+
+
+async def waiting(operators: Database) -> int:
+    row = await operators.one(
+        "select count(*) as n from pg_locks l join pg_database d on d.oid = l.database"
+        " where d.datname = current_database() and not l.granted"
+    )
+    assert row is not None
+    return int(row["n"])
+
+
+async def hold_before_commit(database_url: str) -> None:
+    """Whoever has inserted a message waits for the lock 1 before the transaction ends."""
+    owner = await connect(database_url)
+    await owner.execute(
+        "create function hold() returns trigger language plpgsql as"
+        " 'begin perform pg_advisory_xact_lock(1); return null; end';"
+        "create trigger hold after insert on messages for each statement execute function hold()"
+    )
+    await owner.close()
 
 
 async def kill_writers(operators: Database, superuser_url: str) -> None:
@@ -137,7 +150,8 @@ async def kill_writers(operators: Database, superuser_url: str) -> None:
 
 
 def split(outcomes: Iterable[Any]) -> tuple[list[Written], list[BaseException]]:
-    written, failed = [], []
+    written: list[Written] = []
+    failed: list[BaseException] = []
     for outcome in outcomes:
         (failed if isinstance(outcome, BaseException) else written).append(outcome)
     return written, failed
@@ -205,12 +219,13 @@ async def test_killed_between_claim_and_commit(
     session: Session,
     operators: Database,
     locker: asyncpg.Connection,
+    database_url: str,
     postgres_server: Any,
 ) -> None:
-    """Edges 4 and 7: the session dies after the claim; nothing is left, one try creates the row."""
+    """Edge cases 4 and 7: the session dies after the claim; nothing is left, one try creates it."""
     await send(store, session, "warm")
-    # The key is claimed, the message cannot be inserted.
-    await locker.execute("lock table messages in share mode")
+    await hold_before_commit(database_url)
+    await locker.execute("select pg_advisory_xact_lock(1)")
     sending = [asyncio.create_task(send(store, session, "hi", "k")) for _ in range(8)]
     await until_waiting(operators)
     await kill_writers(operators, postgres_server.superuser_url)
@@ -272,12 +287,7 @@ async def test_nothing_blocks_on_a_locked_conversation(
     sending = asyncio.create_task(send(store, session, "later", "k"))
     for _ in range(20):
         await asyncio.sleep(SECOND_LOOK)
-        row = await operators.one(
-            "select count(*) as n from pg_stat_activity"
-            " where datname = current_database() and wait_event_type = 'Lock'"
-        )
-        assert row is not None
-        assert row["n"] == 0
+        assert await waiting(operators) == 0
     await locker.execute("rollback")
     await sending
 
@@ -354,6 +364,10 @@ async def test_database_away(
     await send(store, session, "warm")
     cable.unplugged = True
     cable.cut()
+    assert store._connection is not None
+    async with asyncio.timeout(30):
+        while not store._connection.is_closed():  # noqa: ASYNC110  # asyncpg tells nobody
+            await asyncio.sleep(SECOND_LOOK)
     sending = [asyncio.create_task(send(store, session, str(n))) for n in range(5)]
     await asyncio.sleep(5 * SECOND_LOOK)
     assert not any(task.done() for task in sending)
@@ -400,7 +414,7 @@ async def test_close_drains(store: Writer, session: Session, operators: Database
 async def test_close_answers_everybody(
     session: Session, cable: Cable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A database that hangs at the end: the stop is bounded and nobody is left without an answer."""
+    """A database that hangs at the end: the stop is bounded and everybody gets an answer."""
     store = Writer(cable.url, APPLICATION)
     await send(store, session, "warm")
     monkeypatch.setattr(writer, "DRAIN_SECONDS", 0.3)

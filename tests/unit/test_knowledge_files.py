@@ -20,7 +20,7 @@ On the **square**.
 - ground floor
 - first floor
 
-##  Kdy máte otevřeno?
+##Kdy máte otevřeno?
 
 Denně.
 ```
@@ -69,7 +69,7 @@ def test_csv(separator: str) -> None:
         ("a.md", "# only a title\n\ntext\n", "a.md: no entries; it has no `## question` lines"),
         ("a.csv", "question,answer\n", "a.csv: no entries; it has no rows under its header"),
         ("a.md", "## q\n\n## r\nanswer\n", "a.md, line 1: the answer is empty"),
-        ("a.md", "\n## \nanswer\n", "a.md: no entries; it has no `## question` lines"),
+        ("a.md", "\n## \nanswer\n", "a.md, line 2: the question is empty"),
         ("a.md", "## q\na\n## r\nb\n## q\nc\n", "a.md, line 5: the same question as on line 1"),
         (
             "a.md",

@@ -33,3 +33,21 @@ _MEANING = {
 
 def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
     return {status: {"model": Problem, "description": _MEANING[status]} for status in statuses}
+
+
+def takes(model: type[BaseModel]) -> dict[str, Any]:
+    """The body of a route that reads it by itself, once it knows who asks."""
+    schema = model.model_json_schema()
+    schema = _inlined(schema, schema.pop("$defs", {}))
+    return {"requestBody": {"content": {"application/json": {"schema": schema}}, "required": True}}
+
+
+def _inlined(schema: Any, definitions: dict[str, Any]) -> Any:
+    """References would point into the model's own document, which OpenAPI's is not."""
+    if isinstance(schema, list):
+        return [_inlined(item, definitions) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    if "$ref" in schema:
+        return _inlined(definitions[schema["$ref"].rpartition("/")[2]], definitions)
+    return {name: _inlined(item, definitions) for name, item in schema.items()}

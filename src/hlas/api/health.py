@@ -1,5 +1,6 @@
 """For load balancers, orchestrators and Prometheus."""
 
+import asyncpg
 from fastapi import APIRouter, Request, Response
 
 from hlas import errors, migrations
@@ -20,7 +21,10 @@ async def health() -> dict[str, str]:
 async def ready(request: Request) -> dict[str, str]:
     """The database answers and its schema is the one this code needs."""
     services: Services = request.app.state.services
-    row = await services.database.one("select version_num from alembic_version")
+    try:
+        row = await services.database.one("select version_num from alembic_version")
+    except asyncpg.PostgresError:
+        row = None  # a database that was never migrated, or whose rights were taken away
     if row is None or row["version_num"] != _HEAD:
         raise errors.Unavailable(retry_after=5)
     return {"status": "ok"}

@@ -293,8 +293,10 @@ async def stored(
     metrics = services.metrics
     try:
         written = await writing
-    except errors.IdempotencyKeyConflict:
-        telemetry.warning("idempotency_conflict", reason="payload_differs")
+    except (errors.IdempotencyKeyConflict, errors.IdempotencyInProgress) as error:
+        in_progress = isinstance(error, errors.IdempotencyInProgress)
+        reason = "in_progress" if in_progress else "payload_differs"
+        telemetry.warning("idempotency_conflict", reason=reason)
         metrics.idempotency("conflict")
         raise
     headers: tuple[tuple[bytes, bytes], ...] = _STORED

@@ -5,11 +5,10 @@ import sys
 import asyncpg
 import typer
 
-from hlas.cli import database, knowledge, secrets, serve, tenants
-from hlas.errors import HlasError
+from hlas.cli import admin, database, knowledge, secrets, serve, tenants
+from hlas.errors import HlasError, TenantError
 from hlas.postgres import EmbeddedPostgresError
 from hlas.settings import ConfigurationError
-from hlas.tenants import TenantError
 
 app = typer.Typer(
     name="hlas",
@@ -22,8 +21,10 @@ app = typer.Typer(
 app.command()(serve.serve)
 app.command()(database.migrate)
 app.command()(database.cleanup)
+app.command()(admin.audit)
 app.add_typer(tenants.tenant, name="tenant")
 app.add_typer(tenants.domain, name="domain")
+app.add_typer(admin.admin_key, name="admin-key")
 app.add_typer(knowledge.knowledge, name="knowledge")
 app.add_typer(secrets.secret, name="secret")
 

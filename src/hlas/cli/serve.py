@@ -17,7 +17,7 @@ import typer
 from uvicorn import Server
 from uvicorn.supervisors import Multiprocess
 
-from hlas import demo, postgres, server, telemetry
+from hlas import demo, keys, postgres, server, telemetry
 from hlas import settings as configuration
 from hlas.cli.database import upgrade
 from hlas.metrics import share_between_workers
@@ -40,6 +40,8 @@ def serve(
             upgrade(url)
             if settings.embedded:
                 asyncio.run(demo.ensure(url))
+            # Before there are several workers that would each make a secret.
+            keys.from_settings(settings)
             _welcome(settings, listener, workers)
             _run(settings, url, listener, workers)
     except KeyboardInterrupt:

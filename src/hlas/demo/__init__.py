@@ -4,11 +4,11 @@ from pathlib import Path
 from uuid import UUID
 
 from hlas import knowledge, knowledge_files, tenants
+from hlas.audit import Change
 from hlas.db import Database
 from hlas.knowledge import Entry
 from hlas.language import LANGUAGES
 from hlas.migrations.roles import OPERATOR
-from hlas.tenants import Change
 from hlas.web.demo import DEMO_UI_CONFIG
 
 HERE = Path(__file__).parent

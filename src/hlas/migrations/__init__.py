@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import asyncpg
 
 from hlas.db import connect
+from hlas.settings import ConfigurationError
 
 if TYPE_CHECKING:
     from alembic.config import Config
@@ -42,9 +43,20 @@ async def current(database_url: str) -> str | None:
 
 
 def upgrade(database_url: str, revision: str = "head") -> None:
-    from alembic import command  # noqa: PLC0415  # see above
+    """Run the revisions that are missing; what is in the way is told in one line."""
+    from alembic import command, util  # noqa: PLC0415  # see above
+    from sqlalchemy.exc import DBAPIError  # noqa: PLC0415  # see above
 
-    command.upgrade(configuration(database_url), revision)
+    try:
+        command.upgrade(configuration(database_url), revision)
+    except util.CommandError:
+        raise ConfigurationError(
+            "DATABASE_URL: its schema was made by a newer version of Hlas; install that version"
+        ) from None
+    except DBAPIError as error:
+        cause = error.orig.__cause__ if error.orig is not None else None
+        reason = str(cause or error.orig).partition("\n")[0]
+        raise ConfigurationError(f"DATABASE_URL: the schema cannot be changed: {reason}") from error
 
 
 def downgrade(database_url: str, revision: str) -> None:

@@ -151,8 +151,7 @@ def shut_down(cluster: Cluster, process: subprocess.Popen[bytes] | None) -> None
         alive = process is not None and process.poll() is None
         pid = process.pid if process and alive else postmaster_pid(cluster)
         if pid is not None:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, number)
+            cluster.account.signal(number, [pid])
         if _gone(cluster, process, patience if pid is not None else ORPHAN_SECONDS):
             return
     deadline = time.monotonic() + KILL_SECONDS
@@ -174,9 +173,7 @@ def _gone(cluster: Cluster, process: subprocess.Popen[bytes] | None, patience: f
 
 
 def _kill(cluster: Cluster) -> None:
-    for pid in members(cluster):
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
+    cluster.account.signal(signal.SIGKILL, members(cluster))
 
 
 def _still_in_use(cluster: Cluster) -> EmbeddedPostgresError:

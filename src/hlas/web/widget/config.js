@@ -25,8 +25,8 @@ const rules = {
   language: /^\w\w/,
   color: /^#[\da-f]{6}$/i,
   color_text: /^#[\da-f]{6}$/i,
-  position: /^left$/,
-  theme: /^(light|dark)$/,
+  position: /^(left|right)$/,
+  theme: /^(auto|light|dark)$/,
   z_index: /^\d{1,9}$/,
   privacy_url: /^https?:\/\/\S+$/i,
 };

@@ -1,0 +1,160 @@
+"""Who asks, what they may touch, and what every route of administrators has in common."""
+
+import re
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Annotated, Any, TypeVar
+from uuid import UUID
+
+import orjson
+from fastapi import APIRouter, Depends, Header, Path, Request, Response
+from fastapi.security import HTTPBearer
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from hlas import administrators, body, errors, payloads, revisions, sessions, telemetry, tenants
+from hlas.administrators import Administrator
+from hlas.api.documentation import problems
+from hlas.asgi import header_values
+from hlas.audit import Change
+from hlas.db import Confined, Database
+from hlas.gate import ADMIN
+from hlas.revisions import Expected
+from hlas.services import Services
+
+Content = TypeVar("Content", bound=BaseModel)
+
+_TAG = re.compile(r'(W/)?"([\x21\x23-\x7e]*)"')
+# Only so that the documentation knows where the key goes; it is read and judged below.
+_documented = HTTPBearer(auto_error=False, scheme_name="AdminKey", description="hlas_...")
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """An administrator, and a database that shows them their tenants and no other."""
+
+    administrator: Administrator
+    database: Database
+
+    @property
+    def change(self) -> Change:
+        return Change(self.administrator.actor, telemetry.request_id())
+
+    def require_operator(self) -> None:
+        if not self.administrator.is_operator:
+            raise errors.Forbidden
+
+
+def reach(services: Services, administrator: Administrator) -> Database:
+    """A tenant's administrator is held to the tenant by the database itself."""
+    if administrator.is_operator:
+        return services.operators
+    assert administrator.tenant_id is not None
+    return Confined(services.tenant_admins, administrator.tenant_id)
+
+
+async def require_administrator(
+    request: Request, _: Annotated[object, Depends(_documented)]
+) -> Access:
+    services: Services = request.app.state.services
+    await services.gate.look(request.scope, ADMIN)
+    try:
+        key = sessions.bearer(header_values(request.scope, b"authorization"))
+        administrator = await administrators.verify(services.operators, key)
+    except errors.AuthenticationError:
+        await services.gate.admit(request.scope, ADMIN)
+        raise
+    telemetry.bind(administrator_id=administrator.id)
+    await services.gate.admit_key(administrator.id)
+    return Access(administrator, reach(services, administrator))
+
+
+Admin = Annotated[Access, Depends(require_administrator)]
+
+
+async def require_operator(access: Admin) -> Access:
+    access.require_operator()
+    return access
+
+
+async def require_tenant(
+    access: Admin, slug: Annotated[str, Path(pattern=tenants.SLUG, description="the tenant's slug")]
+) -> dict[str, Any]:
+    """The tenant of the path, if it is there for this administrator."""
+    found = await tenants.by_slug(access.database, slug)
+    telemetry.bind(tenant_id=found["id"])
+    return found
+
+
+async def require_tenant_id(tenant: Annotated[dict[str, Any], Depends(require_tenant)]) -> UUID:
+    return UUID(tenant["id"])
+
+
+# In a signature these stand in this order, so that who may not ask learns nothing else.
+Operator = Annotated[Access, Depends(require_operator)]
+Tenant = Annotated[dict[str, Any], Depends(require_tenant)]
+TenantId = Annotated[UUID, Depends(require_tenant_id)]
+
+router = APIRouter(
+    prefix=ADMIN,
+    tags=["administration"],
+    dependencies=[Depends(require_administrator)],
+    responses=problems(401, 403, 429, 503),
+)
+
+
+class Parameters(BaseModel):
+    """Query parameters: unknown ones are refused, since a misspelt filter would show too much."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class Page(Parameters):
+    limit: int = Field(50, ge=1, le=100)
+
+
+def content(model: type[Content]) -> Callable[..., Awaitable[Content]]:
+    """The body as a model, read only once the key was found good."""
+
+    async def read(request: Request, _: Admin) -> Content:
+        try:
+            return model.model_validate(payloads.loads(await body.read(request.receive)))
+        except ValidationError as error:
+            raise payloads.invalid(error) from None
+
+    return read
+
+
+async def if_match(
+    _: Admin, request: Request, documented: Annotated[str, Header(alias="If-Match")] = ""
+) -> Expected:
+    """The states the caller is ready to change; `*` is any."""
+    del documented  # read raw: it may come in several lines
+    values = header_values(request.scope, b"if-match")
+    if not values:
+        raise errors.PreconditionRequired
+    joined = ", ".join(values).strip()
+    if joined == "*":
+        return None
+    # A weak tag says alike, not the same, so it matches nothing here.
+    return frozenset(tag for weak, tag in _TAG.findall(joined) if not weak)
+
+
+IfMatch = Annotated[Expected, Depends(if_match)]
+
+
+def answer(
+    value: Any, status: int = 200, *, tagged: bool = False, headers: dict[str, str] | None = None
+) -> Response:
+    """JSON that nobody keeps; `tagged` with what If-Match will want."""
+    extra = {"ETag": f'"{revisions.tag(value)}"'} if tagged else {}
+    return Response(
+        orjson.dumps(value),
+        status,
+        {"Cache-Control": "no-store", **extra, **(headers or {})},
+        media_type="application/json",
+    )
+
+
+def page_of(name: str, items: list[dict[str, Any]], following: Any) -> Response:
+    cursor = None if following is None else str(following)
+    return answer({name: items, "next_cursor": cursor})

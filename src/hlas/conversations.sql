@@ -1,0 +1,51 @@
+-- name: find_conversations
+-- Newest first. Only so many conversations are looked at in one go, whatever is searched for: a
+-- rare text costs many short requests and never a long one. No index on messages, whose inserts
+-- would pay for it; each conversation's few are read by the key they have.
+with looked as materialized (
+    select id, status, visitor_id, origin, last_seq, last_message_at, created_at
+    from conversations
+    where tenant_id = $1
+      and ($2::uuid is null or id < $2)
+      and ($3::uuid is null or id >= $3)
+      and ($4::uuid is null or id < $4)
+      and ($5::text is null or status = $5)
+      and ($6::text is null or visitor_id = $6)
+    order by id desc
+    limit $8
+),
+found as (
+    select l.*
+    from looked l
+    where $7::text is null or exists (
+        select from messages m
+        where m.tenant_id = $1 and m.conversation_id = l.id
+          and strpos(knowledge_fold(m.content), knowledge_fold($7)) > 0)
+    order by l.id desc
+    limit $9
+)
+select f.*, m.role as last_role, left(m.content, 160) as last_text, seen.looked_at, seen.last_id
+from (
+    select count(*) as looked_at, (array_agg(id order by id))[1] as last_id from looked
+) as seen
+left join found f on true
+left join messages m
+    on m.tenant_id = $1 and m.conversation_id = f.id and m.seq = f.last_seq
+order by f.id desc
+
+-- name: conversation_by_id
+select id, status, visitor_id, origin, meta, last_seq, last_message_at, created_at
+from conversations
+where tenant_id = $1 and id = $2
+
+-- name: messages_of
+select id, seq, role, content, meta, created_at
+from messages
+where tenant_id = $1 and conversation_id = $2 and seq > $3
+order by seq
+limit $4
+
+-- name: close_conversation
+-- A message that is being written holds the row: it gets in, or it finds the conversation closed.
+update conversations set status = 'closed'
+where tenant_id = $1 and id = $2 and status = 'open'
