@@ -40,6 +40,20 @@ class _Connection(asyncio.Protocol):
         return await self._answer
 
 
+async def _connect(port: int) -> _Connection:
+    loop = asyncio.get_running_loop()
+    _, connection = await loop.create_connection(_Connection, "127.0.0.1", port)
+    return connection
+
+
+async def run_once(port: int, requests: list[str]) -> list[int]:
+    """The status of each."""
+    connection = await _connect(port)
+    statuses = [await connection.send(request.encode()) for request in requests]
+    connection.transport.close()
+    return statuses
+
+
 async def run(
     port: int, requests: list[str], connections: int, seconds: float, delay_ms: int
 ) -> tuple[int, int, int, float, float, float]:
@@ -50,8 +64,7 @@ async def run(
     started = time.perf_counter()
 
     async def visitor() -> None:
-        loop = asyncio.get_running_loop()
-        _, connection = await loop.create_connection(_Connection, "127.0.0.1", port)
+        connection = await _connect(port)
         while (now := time.perf_counter()) < started + seconds:
             if delay_ms:
                 await asyncio.sleep(random.uniform(0, delay_ms / 500))

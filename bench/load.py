@@ -10,11 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench import client
+from bench.service import SECRET
 from bench.store import Conversation
 from hlas.keys import FixedKeys
 from hlas.tokens import Tokens
-
-from bench.service import SECRET
 
 KEY = "\1"
 TEXT = "Hello, do you have the blue one in stock? I would like two of them by Friday."
@@ -59,6 +58,13 @@ def run(
         command += [file.name, secrets.token_hex(2), str(delay_ms)]
         done = subprocess.run(command, capture_output=True, text=True, check=True)
     return Outcome(**json.loads(done.stdout.splitlines()[-1]))
+
+
+def once(port: int, requests: list[str]) -> None:
+    """Each of them one time."""
+    found = asyncio.run(client.run_once(port, requests))
+    if any(status != 200 for status in found):
+        raise RuntimeError(f"answers {sorted(set(found))}")
 
 
 def sends(conversations: list[Conversation], *, key: str = KEY, address: str = "") -> list[str]:

@@ -20,11 +20,15 @@ _MESSAGE = (
     f"values ('{TENANT}', uuidv7(), {_CONVERSATION}, {{seq}}, 'user', '{TEXT}')"
 )
 _KEY = (
-    "insert into idempotency_keys (tenant_id, conversation_id, key, request_hash, response) "
-    f"values ('{TENANT}', {_CONVERSATION}, gen_random_uuid()::text, "
-    "sha256('33 bytes'), '{{\"conversation_id\":\"019a0000-0000-7000-8000-000000000000\","
-    "\"message_id\":\"019a0000-0000-7000-8000-000000000000\"}}')"
-).replace("{{", "{").replace("}}", "}")
+    (
+        "insert into idempotency_keys (tenant_id, conversation_id, key, request_hash, response) "
+        f"values ('{TENANT}', {_CONVERSATION}, gen_random_uuid()::text, "
+        'sha256(\'33 bytes\'), \'{{"conversation_id":"019a0000-0000-7000-8000-000000000000",'
+        '"message_id":"019a0000-0000-7000-8000-000000000000"}}\')'
+    )
+    .replace("{{", "{")
+    .replace("}}", "}")
+)
 _NUMBER = "nextval('bench_seq')"
 _PICK = f"\\set n random(1, {CONVERSATIONS})\n"
 
@@ -68,6 +72,8 @@ def run(
 ) -> Transactions:
     """As superuser, so without row-level security, with prepared statements."""
     before = _stored(store, database)
+    # Sixty-four connections take a while to open, which does not count.
+    seconds = max(seconds, 4)
     with tempfile.NamedTemporaryFile("w", suffix=".sql") as file:
         file.write(SCRIPTS[script])
         file.flush()
@@ -93,5 +99,5 @@ def _stored(store: Store, database: str) -> int:
 def _number(pattern: str, text: str) -> float:
     found = re.search(pattern, text)
     if found is None:
-        raise RuntimeError(f"pgbench said nothing about {pattern}")
+        raise RuntimeError(f"pgbench said nothing about {pattern}: {text[-1000:]}")
     return float(found[1])

@@ -1,5 +1,8 @@
 """What tests of administration build: keys, and a client that uses one."""
 
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,3 +49,24 @@ async def audit_of(operators: Database) -> list[tuple[str, str, str]]:
     """Actor, action and target of every event, oldest first."""
     rows = await operators.all("select actor, action, target from events order by id")
     return [(row["actor"], row["action"], row["target"]) for row in rows]
+
+
+@asynccontextmanager
+async def held(operators: Database, statement: str) -> AsyncIterator[None]:
+    """Keep rows locked, so that whoever changes them must wait and all start from one state."""
+    async with operators.transaction() as connection:
+        await connection.execute(statement)
+        yield
+
+
+async def until_waiting(operators: Database, number: int) -> None:
+    """Until so many statements wait for a lock of this database."""
+    while True:
+        row = await operators.one(
+            "select count(distinct l.pid) as waiting from pg_locks l "
+            "join pg_stat_activity a using (pid) "
+            "where not l.granted and a.datname = current_database()"
+        )
+        if row is not None and row["waiting"] >= number:
+            return
+        await asyncio.sleep(0.02)

@@ -79,7 +79,7 @@ async def _arrive(client: httpx.AsyncClient, origin: str) -> Visitor:
 
 
 async def losses(operators: Database, visitors: list[Visitor]) -> list[str]:
-    """What is wrong with what the database holds: lost, doubled, out of order; [] when nothing is."""
+    """What is wrong once every send is acknowledged: lost, doubled, unasked for, a gap."""
     problems = []
     for visitor in visitors:
         rows = await operators.all(
@@ -95,6 +95,7 @@ async def losses(operators: Database, visitors: list[Visitor]) -> list[str]:
             if message_id not in by_text.get(key, ()):
                 problems.append(f"{key}: acknowledged and lost")
         problems += [f"{text}: doubled" for text, ids in by_text.items() if len(ids) > 1]
+        problems += [f"{text}: unasked for" for text in by_text.keys() - visitor.acknowledged]
         if [row["seq"] for row in rows] != list(range(1, len(rows) + 1)):
             problems.append(f"{visitor.conversation_id}: seq has a gap")
     return problems

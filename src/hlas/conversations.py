@@ -16,6 +16,8 @@ Status = Literal["open", "closed"]
 # How many conversations one search for a text looks through before it reports back.
 LOOKED_AT = 1000
 
+FIRST, LAST = UUID(int=0), UUID(int=2**128 - 1)
+
 
 @dataclass(frozen=True, slots=True)
 class Search:
@@ -44,9 +46,8 @@ async def find(
     rows = await database.all(
         queries.find_conversations,
         tenant_id,
-        before,
-        _first_id(search.since),
-        _first_id(search.until),
+        _first_id(search.since) if search.since else FIRST,
+        min(before or LAST, _first_id(search.until) if search.until else LAST),
         search.status,
         search.visitor_id,
         search.text,
@@ -93,10 +94,8 @@ async def close(
     return closed
 
 
-def _first_id(moment: datetime | None) -> UUID | None:
+def _first_id(moment: datetime) -> UUID:
     """The least UUIDv7 of a moment: ids are in order of time, and the primary key knows them."""
-    if moment is None:
-        return None
     milliseconds = max(0, int(moment.timestamp() * 1000))
     return UUID(int=min(milliseconds, 2**48 - 1) << 80)
 

@@ -1,36 +1,42 @@
 -- name: find_conversations
 -- Newest first. Only so many conversations are looked at in one go, whatever is searched for: a
 -- rare text costs many short requests and never a long one. No index on messages, whose inserts
--- would pay for it; each conversation's few are read by the key they have.
+-- would pay for it: each conversation's few are read by the key they have, and `limit 1` keeps the
+-- planner from reading everybody's instead.
 with looked as materialized (
     select id, status, visitor_id, origin, last_seq, last_message_at, created_at
     from conversations
-    where tenant_id = $1
-      and ($2::uuid is null or id < $2)
-      and ($3::uuid is null or id >= $3)
-      and ($4::uuid is null or id < $4)
-      and ($5::text is null or status = $5)
-      and ($6::text is null or visitor_id = $6)
+    where tenant_id = $1 and id >= $2 and id < $3
+      and ($4::text is null or status = $4)
+      and ($5::text is null or visitor_id = $5)
     order by id desc
-    limit $8
+    limit $7
 ),
 found as (
     select l.*
     from looked l
-    where $7::text is null or exists (
-        select from messages m
-        where m.tenant_id = $1 and m.conversation_id = l.id
-          and strpos(knowledge_fold(m.content), knowledge_fold($7)) > 0)
+    left join lateral (
+        select true as there
+        from messages m
+        where $6::text is not null and m.tenant_id = $1 and m.conversation_id = l.id
+          and strpos(knowledge_fold(m.content), knowledge_fold($6)) > 0
+        limit 1
+    ) as text on true
+    where $6::text is null or text.there
     order by l.id desc
-    limit $9
+    limit $8
 )
 select f.*, m.role as last_role, left(m.content, 160) as last_text, seen.looked_at, seen.last_id
 from (
     select count(*) as looked_at, (array_agg(id order by id))[1] as last_id from looked
 ) as seen
 left join found f on true
-left join messages m
-    on m.tenant_id = $1 and m.conversation_id = f.id and m.seq = f.last_seq
+left join lateral (
+    select role, content
+    from messages
+    where tenant_id = $1 and conversation_id = f.id and seq = f.last_seq
+    limit 1
+) as m on true
 order by f.id desc
 
 -- name: conversation_by_id

@@ -56,18 +56,18 @@ def _storable(value: dict[str, Any] | None) -> dict[str, Any]:
 Metadata = Annotated[dict[str, Any] | None, AfterValidator(_storable)]
 
 
-def _text(value: str) -> str:
+def storable(value: str) -> str:
     if "\0" in value:
         raise PydanticCustomError("invalid_character", "NUL")
     return value
 
 
-def _line(value: str) -> str:
+def one_line(value: str) -> str:
     if not value.isprintable():
         raise PydanticCustomError("invalid_character", "control character")
     return value
 
 
 # What people write: several lines, or one without control characters.
-Text = Annotated[str, AfterValidator(_text)]
-Line = Annotated[str, AfterValidator(_line)]
+Text = Annotated[str, AfterValidator(storable)]
+Line = Annotated[str, AfterValidator(one_line)]

@@ -7,7 +7,7 @@ from uuid import UUID
 
 import asyncpg
 import uuid_utils
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 from pydantic_core import PydanticCustomError
 
 from hlas import revisions
@@ -18,7 +18,7 @@ from hlas.gate import OVERRIDES
 from hlas.limits import Limit
 from hlas.looks import Looks
 from hlas.origins import AllowedDomain
-from hlas.payloads import Line, Text
+from hlas.payloads import Text, one_line
 from hlas.revisions import Expected
 
 queries = Queries.beside(__file__)
@@ -45,7 +45,11 @@ def _limits(given: dict[str, str]) -> dict[str, str]:
     return checked
 
 
-Name = Annotated[Line, Field(min_length=1, max_length=200)]
+Name = Annotated[
+    str,
+    StringConstraints(strip_whitespace=True, min_length=1, max_length=200),
+    AfterValidator(one_line),
+]
 Domain = Annotated[str, Field(max_length=300), AfterValidator(_domain)]
 Fallback = Annotated[Text, Field(min_length=1, max_length=4000)]
 

@@ -37,11 +37,12 @@ class Shop:
         path: str = "/",
         lang: str = "en",
         direction: str = "ltr",
+        strict: bool = True,
     ) -> str:
-        """Publish a page with the widget on it, under the strictest policy."""
+        """Publish a page with the widget on it, under the strictest policy or under none."""
         tag = f'<script type="module" src="{api or self.live.url}/widget.js" {attributes}></script>'
         html = HTML.format(lang=lang, dir=direction, script=tag)
-        return self.website.put(path, html, self.strict_policy(api))
+        return self.website.put(path, html, self.strict_policy(api) if strict else "")
 
     async def arrive(self, context: BrowserContext, attributes: str = "") -> Visitor:
         return await Visitor.arrive(context, self.page(attributes))

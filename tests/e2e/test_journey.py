@@ -125,7 +125,7 @@ async def test_the_script_interface(context: BrowserContext, shop: Shop) -> None
     await visitor.settled()
     await page.evaluate("hlas.close()")
     await expect(visitor.panel).to_be_hidden()
-    await page.wait_for_function("heard.includes('close')")
+    await page.wait_for_function("() => heard.includes('close')")
     assert await page.evaluate("heard") == ["open", "sent", "message", "close"]
     await page.evaluate("hlas.reset()")
     await page.wait_for_timeout(200)

@@ -35,8 +35,8 @@ UNLIMITED = {
 async def pair(database_url: str) -> AsyncIterator[tuple[Served, Served]]:
     """Two server processes on one database."""
     async with (
-        serve_process(database_url, **UNLIMITED) as one,
-        serve_process(database_url, **UNLIMITED) as other,
+        serve_process(database_url, workers=1, **UNLIMITED) as one,
+        serve_process(database_url, workers=1, **UNLIMITED) as other,
     ):
         yield one, other
 
@@ -66,7 +66,7 @@ async def test_same_key(pair: tuple[Served, Served], operators: Database) -> Non
     """Edge case 2: 32 concurrent posts over two processes: one row, equal bodies, 31 replays."""
     (visitor,) = await arrive(pair[0].client, operators)
     for number in range(12):
-        key = f"key {number}".replace(" ", "-")
+        key = f"key-{number}"
         visitor.tries = 0
         answers = await asyncio.gather(
             *(visitor.send(pair[turn % 2].client, key, key) for turn in range(32))
@@ -113,7 +113,8 @@ async def test_first_session_killed(
         asyncio.create_task(visitor.send(pair[turn % 2].client, "hi", "k")) for turn in range(16)
     ]
     async with asyncio.timeout(30):
-        while not await owner.fetchval("select count(*) from pg_locks where not granted"):
+        held = "select count(*) from pg_locks where not granted"
+        while not await owner.fetchval(held):  # noqa: ASYNC110  # the database tells nobody
             await asyncio.sleep(0.02)
     assert await kill_writers(postgres_server.superuser_url)
     await owner.close()

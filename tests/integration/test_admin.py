@@ -138,7 +138,7 @@ async def test_a_tenants_key_lists_its_own(live_server: Live, operators: Databas
 async def test_the_database_holds_a_tenants_administrator(
     live_server: Live, operators: Database
 ) -> None:
-    """Edge case 37: what a tenant's administrator runs sees one tenant even if a query forgets it."""
+    """Edge case 37: a tenant's administrator sees one tenant even if a query forgets it."""
     own, other = await make_site(live_server, operators), await make_site(live_server, operators)
     await other.send("theirs")
     services = live_server.app.state.services

@@ -61,7 +61,8 @@ async def test_every_answer(site: Site, monkeypatch: pytest.MonkeyPatch) -> None
     await site.send("the first", key="cors-key")
 
     async def post(content: bytes = b"{}", **extra: str) -> httpx.Response:
-        return await client.post("/widget/messages", headers={**headers, **extra}, content=content)
+        given = {**headers, **{name.replace("_", "-"): value for name, value in extra.items()}}
+        return await client.post("/widget/messages", headers=given, content=content)
 
     answers = [
         (200, await site.send("an answer")),

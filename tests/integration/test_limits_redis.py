@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 from redis.asyncio import Redis
+from structlog.contextvars import bound_contextvars, merge_contextvars
 from structlog.testing import capture_logs
 
 from hlas.limits import Check, Limit, Limiter, MemoryLimiter, RedisLimiter, Refusal, Rule, Scope
@@ -238,12 +239,14 @@ async def test_a_redis_that_cannot_write_is_away(
 async def test_no_redis_at_the_start(tmp_path: Path) -> None:
     """The service starts without Redis, says so once, and its limits hold."""
     watched = Watched(f"unix://{tmp_path}/nobody.sock")
-    with capture_logs() as logs:
+    with bound_contextvars(tenant_id="t"), capture_logs([merge_contextvars]) as logs:
         assert not await watched.limiter.connect()
         assert await watched.admit([(rule(5), "a")], 20) == 5
     await watched.limiter.aclose()
     assert [entry["event"] for entry in logs] == ["limits_redis_away"]
     assert "nobody.sock" not in str(logs)
+    # It is not about the request that met it first.
+    assert "tenant_id" not in logs[0]
 
 
 async def test_closing_leaves_nobody_waiting(

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 import pytest_asyncio
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from redis.asyncio import Redis
 
@@ -99,7 +99,8 @@ windows = st.sampled_from([60, 3600, 86400])
 gaps = st.lists(
     st.one_of(
         st.just(0.0),
-        st.floats(0, 0.3),
+        st.floats(0, 2 / SLOTS),
+        st.floats(1 - 2 / SLOTS, 1),
         st.sampled_from([1 / SLOTS, 1 / (2 * SLOTS), 1 - 1 / SLOTS, 1.0, 0.999999, 1.000001]),
         st.floats(0, 1.5),
     ),
@@ -128,6 +129,24 @@ async def test_no_window_admits_more(
             assert len(recent) >= count
     for first, over in zip(admitted, admitted[count:], strict=False):
         assert over - first >= window
+
+
+@pytest.mark.parametrize("share", [0.01, 0.5, 0.99])
+async def test_requests_of_one_slot_do_not_expire_early(world: World, share: float) -> None:
+    """Edge case 22: those counted together stay as long as the last of them."""
+    await world.reset()
+    checks = [(rule(3), "a")]
+    assert await world.limiter.consume(checks) is None
+    await world.advance(share * 60 / SLOTS)
+    last = world.now
+    assert await world.limiter.consume(checks) is None
+    await world.set(last + 60 * MICROSECONDS - 1)
+    assert await world.limiter.consume(checks) is None
+    assert await world.limiter.consume(checks) is not None
+    await world.set(last + 60 * MICROSECONDS)
+    assert await world.limiter.consume(checks) is None
+    assert await world.limiter.consume(checks) is None
+    assert await world.limiter.consume(checks) is not None
 
 
 @laws
@@ -245,16 +264,18 @@ async def test_peek_tells_and_takes_nothing(world: World) -> None:
     back=st.integers(1, 30 * 86400 * MICROSECONDS),
     used=st.integers(1, 5),
     refused=st.integers(0, 3),
+    gap=st.sampled_from([0, 0.3, 1]),
 )
+@example(back=3600 * MICROSECONDS, used=4, refused=0, gap=0)
 async def test_a_clock_that_steps_back_locks_nobody_out(
-    world: World, back: int, used: int, refused: int
+    world: World, back: int, used: int, refused: int, gap: float
 ) -> None:
     """Edge case 29: after a step back nobody waits for more than a window, nor passes too soon."""
     await world.reset()
     checks = [(rule(5), "a")]
     for _ in range(used):
         assert await world.limiter.consume(checks) is None
-        await world.advance(1)
+        await world.advance(gap)
     await world.set(world.now - back)
     # What was used stays used: no time is known to have passed.
     for _ in range(5 - used):

@@ -116,8 +116,8 @@ async def test_mixed_payloads(site: Site, operators: Database) -> None:
 async def test_conflict(site: Site, operators: Database) -> None:
     """Same key, other text or metadata: 409 with a request id; the stored message stands."""
     first = await site.send("hi", key="k", metadata={"a": 1})
-    for fields in ({"text": "ho", "metadata": {"a": 1}}, {"text": "hi", "metadata": {"a": 2}}):
-        answer = await site.send(key="k", **fields)
+    for text, number in (("ho", 1), ("hi", 2)):
+        answer = await site.send(text, key="k", metadata={"a": number})
         assert answer.status_code == 409
         body = answer.json()
         assert body["detail"] == "idempotency_key_conflict"

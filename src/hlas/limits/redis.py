@@ -7,6 +7,7 @@ request that Redis admitted, take over until it is back.
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextvars import Context
 from importlib.resources import files
 from itertools import zip_longest
 from typing import Any, NamedTuple, TypeAlias
@@ -175,7 +176,8 @@ class RedisLimiter:
         answer: asyncio.Future[_Answer | None] = asyncio.get_running_loop().create_future()
         self._waiting.append(_Question(checks, consume, answer))
         if self._sender is None or self._sender.done():
-            self._sender = asyncio.create_task(self._send_waiting())
+            # A context of its own: what it logs is not about the request that started it.
+            self._sender = asyncio.create_task(self._send_waiting(), context=Context())
         return await answer
 
     async def _send_waiting(self) -> None:
@@ -206,11 +208,10 @@ class RedisLimiter:
                     return trip.result()
             raise TimeoutError
         finally:
+            # Cancelled, it closes its connection: a late answer is not taken for another's.
             if not trip.done():
                 trip.cancel()
                 await asyncio.gather(trip, return_exceptions=True)
-                # An answer that comes late must not be taken for that of the next batch.
-                await self._client.connection_pool.disconnect()
 
     async def _round_trip(self, batch: list[_Question]) -> list[_Answer]:
         answers = await self._execute(batch)
@@ -235,8 +236,6 @@ class RedisLimiter:
             return await pipeline.execute(raise_on_error=False)
 
     def _lose(self, error: Exception) -> None:
-        if self.away:
-            return
         self.away = True
         log.warning("limits_redis_away", error=type(error).__name__)
         if self._on_away is not None:

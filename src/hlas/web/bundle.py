@@ -52,9 +52,13 @@ def _modules(file: Path, done: set[Path]) -> Iterator[str]:
     yield source
 
 
+def has_minifier() -> bool:
+    return find_spec("minify") is not None
+
+
 def minify(media_type: str, source: str) -> str:
     """The source made smaller; as it is where the minifier has no build for the machine."""
-    if find_spec("minify") is None:
+    if not has_minifier():
         return source
     # In a process of its own: the minifier brings a Go runtime, which must not stay in a server.
     done = subprocess.run(  # noqa: S603 - our own interpreter, constant arguments

@@ -5,7 +5,7 @@ from typing import Annotated
 from uuid import UUID
 
 from fastapi import Depends, Query, Response
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 
 from hlas import knowledge
 from hlas.api.admin.access import (
@@ -22,15 +22,16 @@ from hlas.api.admin.access import (
 from hlas.api.documentation import problems, takes
 from hlas.knowledge import LONGEST_ANSWER, LONGEST_QUESTION
 from hlas.language import Language
-from hlas.payloads import Line, Text
+from hlas.payloads import one_line, storable
 
-Question = Annotated[
-    Line, StringConstraints(strip_whitespace=True, min_length=1, max_length=LONGEST_QUESTION)
-]
-Answer = Annotated[
-    Text, StringConstraints(strip_whitespace=True, min_length=1, max_length=LONGEST_ANSWER)
-]
-Keyword = Annotated[Line, StringConstraints(strip_whitespace=True, min_length=1, max_length=80)]
+
+def _trimmed(longest: int) -> StringConstraints:
+    return StringConstraints(strip_whitespace=True, min_length=1, max_length=longest)
+
+
+Question = Annotated[str, _trimmed(LONGEST_QUESTION), AfterValidator(one_line)]
+Answer = Annotated[str, _trimmed(LONGEST_ANSWER), AfterValidator(storable)]
+Keyword = Annotated[str, _trimmed(80), AfterValidator(one_line)]
 
 
 class NewEntry(BaseModel):

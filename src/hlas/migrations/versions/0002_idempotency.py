@@ -55,6 +55,8 @@ SIGNATURE = (
 # The second statement takes its snapshot after the locks (READ COMMITTED, VOLATILE function), so
 # it sees every key that was committed before. Row 0 of the answer counts what was created; the
 # others are the requests that created nothing, with the reason.
+#
+# One plan for every batch: planning this anew each time cost more than running it.
 WRITE_MESSAGES = """
 create function write_messages(
     p_tenants uuid[], p_conversations uuid[], p_generations integer[], p_ids uuid[],
@@ -65,6 +67,7 @@ returns table (n integer, outcome text, request_hash bytea, response json)
 language plpgsql volatile security definer
 set search_path = pg_catalog, public, pg_temp
 set enable_seqscan = off
+set plan_cache_mode = force_generic_plan
 as $$
 #variable_conflict use_column
 declare

@@ -136,6 +136,8 @@ const flush = () =>
       if (wait) break;
       try {
         const answer = await call("/widget/messages", { text, metadata }, key);
+        // On the way the conversation may have become another one.
+        sync();
         acknowledge(key);
         accept(answer, "user", text, metadata);
       } catch (error) {

@@ -165,17 +165,11 @@ function meta(item) {
     const time = new Date(item.at).toLocaleTimeString(texts.language, { timeStyle: "short" });
     return h("time", { class: "meta", dir: "auto" }, time);
   }
-  const key = `${item.key}`;
-  const line = h("span", { class: "meta" }, texts[item.state]);
-  if (item.state !== "sending") {
-    line.append(h("button", { click: () => wake(key) }, texts.retry));
-  }
-  if (item.state === "failed") {
-    const edit = () => {
-      discard(key);
-      write(item.text);
-    };
-    line.append(h("button", { click: edit }, texts.edit));
+  const { key, state, text } = /** @type {Required<Item>} */ (item);
+  const line = h("span", { class: "meta" }, texts[state]);
+  if (state !== "sending") line.append(h("button", { click: () => wake(key) }, texts.retry));
+  if (state === "failed") {
+    line.append(h("button", { click: () => (discard(key), write(text)) }, texts.edit));
   }
   return line;
 }
@@ -271,7 +265,7 @@ function dressLauncher(count) {
   const shape = open ? closeIcon : kind === "question" ? questionIcon : bubbleIcon;
   const name = open ? texts.close : label || texts.open;
   launcher.ariaExpanded = `${open}`;
-  launcher.ariaLabel = count ? `${name}, ${texts.unread}: ${count}` : name;
+  launcher.ariaLabel = name + (count ? `, ${texts.unread}: ${count}` : "");
   badge.textContent = `${count}`;
   badge.hidden = !count;
   const look = shape + label;

@@ -58,6 +58,5 @@ class HlasChat extends HTMLElement {
 if (!customElements.get("hlas-chat")) {
   customElements.define("hlas-chat", HlasChat);
   window.hlas =
-    document.querySelector("hlas-chat") ??
-    document.body.appendChild(document.createElement("hlas-chat"));
+    document.querySelector("hlas-chat") ?? document.body.appendChild(new HlasChat());
 }

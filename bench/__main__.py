@@ -1,0 +1,86 @@
+"""Measure this machine, print one table, draw one plot."""
+
+import argparse
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from types import FrameType
+
+import psutil
+import structlog
+
+from bench import limits, load, machine, plot, store
+from bench.report import Report, table
+from bench.suite import FULL, QUICK, Suite
+
+DOCS = Path(__file__).parent.parent / "docs"
+BEGIN, END = "<!-- table -->\n", "<!-- /table -->\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="a minute or two, for development")
+    parser.add_argument(
+        "--output", type=Path, help="where the plot goes; docs/, unless it is a quick run"
+    )
+    arguments = parser.parse_args()
+    # As an exception it lets the servers be stopped.
+    signal.signal(signal.SIGTERM, _leave)
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(30))
+    with _Watch() as watch, store.opened() as opened:
+        suite = Suite(opened, QUICK if arguments.quick else FULL)
+        suite.run()
+        report = Report(suite, limits.run())
+    text = f"{_head(watch)}\n\n{table(report.rows())}\n"
+    print(text)
+    if arguments.output:
+        arguments.output.mkdir(parents=True, exist_ok=True)
+        (arguments.output / "benchmark.svg").write_text(plot.draw(report))
+    elif not arguments.quick:
+        _write_docs(text, plot.draw(report))
+
+
+def _head(watch: "_Watch") -> str:
+    return (
+        f"{machine.describe()}. Load by {load.name()}, 64 connections unless said otherwise, "
+        f"{watch.seconds / 60:.0f} minutes. Other programs used {watch.others:.0%} of the "
+        "processors meanwhile."
+    )
+
+
+def _write_docs(text: str, picture: str) -> None:
+    (DOCS / "images").mkdir(exist_ok=True)
+    (DOCS / "images" / "benchmark.svg").write_text(picture)
+    page = DOCS / "benchmark.md"
+    before, _, rest = page.read_text().partition(BEGIN)
+    _, _, after = rest.partition(END)
+    page.write_text(f"{before}{BEGIN}{text}{END}{after}")
+
+
+class _Watch:
+    """How much of the machine went to others: figures from a busy machine should say so."""
+
+    def __enter__(self) -> "_Watch":
+        self._started = time.monotonic(), self._busy(), machine.processor_seconds(os.getpid())
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        started, busy, ours = self._started
+        self.seconds = time.monotonic() - started
+        used = machine.processor_seconds(os.getpid()) - ours
+        others = self._busy() - busy - used
+        self.others = max(0.0, others / (self.seconds * (os.cpu_count() or 1)))
+
+    def _busy(self) -> float:
+        times = psutil.cpu_times()
+        return float(times.user + times.system + times.nice)
+
+
+def _leave(number: int, _: FrameType | None) -> None:
+    sys.exit(f"stopped by signal {number}")
+
+
+if __name__ == "__main__":
+    main()

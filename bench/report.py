@@ -1,0 +1,210 @@
+"""From samples to one table: ratios first, then figures; a miss is shown as a miss."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from statistics import median
+
+from bench.suite import Suite
+from bench.trial import Sample
+
+LimiterRows = list[dict[str, object]]
+
+
+@dataclass(frozen=True)
+class Row:
+    what: str
+    measured: str
+    target: str = ""
+    met: bool | None = None
+
+    @property
+    def verdict(self) -> str:
+        return {True: "met", False: "**missed**", None: ""}[self.met]
+
+
+class Report:
+    def __init__(self, suite: Suite, limiter: LimiterRows) -> None:
+        self.samples = suite.samples
+        self.plan = suite.plan
+        self.limiter = limiter
+        self.sync = median(sync.median for sync in suite.syncs)
+        self.sync_p99 = median(sync.p99 for sync in suite.syncs)
+
+    def rate(self, name: str) -> float:
+        return self._median(name, lambda sample: sample.rate)
+
+    def p50(self, name: str) -> float:
+        return self._median(name, lambda sample: sample.p50)
+
+    def p99(self, name: str) -> float:
+        return self._median(name, lambda sample: sample.p99)
+
+    def application(self, name: str) -> float:
+        return self._median(name, lambda sample: sample.application)
+
+    def database(self, name: str) -> float:
+        return self._median(name, lambda sample: sample.database)
+
+    def _median(self, name: str, value: Callable[[Sample], float]) -> float:
+        return median(value(sample) for sample in self.samples[name])
+
+    def ratio(
+        self, ours: str, theirs: str, value: Callable[[Sample], float] = lambda s: s.rate
+    ) -> float:
+        """Neighbours in time are compared with each other, then the median is taken."""
+        pairs = zip(self.samples[ours], self.samples[theirs], strict=True)
+        return median(value(one) / value(other) for one, other in pairs)
+
+    def rows(self) -> list[Row]:
+        return [*self._ratios(), *self._limits(), *self._figures()]
+
+    def _ratios(self) -> list[Row]:
+        half = self.p99("half 2") / self.sync
+        return [
+            _at_least(
+                "2 workers : pgbench, two rows in one statement",
+                self.ratio("ours 2", "pgbench bare"),
+                1.0,
+            ),
+            _at_least(
+                "1 worker : pgbench, two rows in one statement",
+                self.ratio("ours 1", "pgbench bare"),
+                0.7,
+            ),
+            _plain(
+                "2 workers : pgbench, begin, two inserts, commit",
+                self.ratio("ours 2", "pgbench transaction"),
+            ),
+            _plain(
+                "2 workers : pgbench, numbered without gaps as ours",
+                self.ratio("ours 2", "pgbench gapless"),
+            ),
+            _at_least(
+                "2 workers : plain FastAPI + SQLAlchemy, 2 workers",
+                self.ratio("ours 2", "plain 2"),
+                10,
+            ),
+            _at_least(
+                "1 worker : plain FastAPI + SQLAlchemy, 1 worker",
+                self.ratio("ours 1", "plain 1"),
+                10,
+            ),
+            _at_least("replays : first sends", self.ratio("replays", "ours 2"), 1.0),
+            _at_most(
+                f"slowdown from 10 thousand to {self.plan.large:,} messages",
+                self.ratio("small", "large"),
+                1.3,
+            ),
+            _at_most("p99 at half load : a sync of the disk (median)", half, 5),
+            _plain(
+                "p99 at half load : a sync of the disk (p99)", self.p99("half 2") / self.sync_p99
+            ),
+            _at_most("application CPU, a message : an empty POST", self._cost("empty"), 1.5),
+            _at_most(
+                "application CPU, a message : an empty POST past the router",
+                self._cost("empty direct"),
+                1.5,
+            ),
+        ]
+
+    def _cost(self, baseline: str) -> float:
+        return self.ratio("ours 1", baseline, lambda sample: sample.application)
+
+    def _limits(self) -> list[Row]:
+        lost = 1 - self.ratio("ours 2", "unlimited")
+        refused = self._total("refused") / self._total("ours 2")
+        flood = self.ratio("visitors in a flood", "visitors", lambda sample: sample.p99)
+        rows = [
+            Row("throughput that limits cost", f"{lost:.1%}", "under 5%", lost < 0.05),
+            _at_most("p99 of others beside a flood of refused requests : without", flood, 1.5),
+            Row(
+                "CPU, a refused request : an accepted one",
+                f"{refused:.2f}x",
+                "under 0.33x",
+                refused < 1 / 3,
+            ),
+        ]
+        for row in self.limiter:
+            name = f"three limits checked: {row['limiter']}, {row['keys']:,} keys, {row['at once']} at once"
+            rows.append(Row(name, f"{row['us best']} us best, {row['us median']} us median"))
+        return rows
+
+    def _total(self, name: str) -> float:
+        return self.application(name) + self.database(name)
+
+    def _figures(self) -> list[Row]:
+        rows = [
+            self._figure(f"durable messages, {text}", name)
+            for text, name in (
+                ("2 workers", "ours 2"),
+                ("1 worker", "ours 1"),
+                ("2 workers, limits off", "unlimited"),
+                ("pgbench, two rows in one statement", "pgbench bare"),
+                ("pgbench, begin, two inserts, commit", "pgbench transaction"),
+                ("pgbench, numbered without gaps", "pgbench gapless"),
+                ("plain, 2 workers", "plain 2"),
+                ("plain, 1 worker", "plain 1"),
+                ("2 workers at half load", "half 2"),
+                ("1 worker at half load", "half 1"),
+                ("2 workers, 10 thousand stored", "small"),
+                (f"2 workers, {self.plan.large:,} stored", "large"),
+                *(
+                    (f"2 workers, {count} connections", f"ours 2 at {count}")
+                    for count in self.plan.connections
+                ),
+                *(
+                    (f"plain, 2 workers, {count} connections", f"plain 2 at {count}")
+                    for count in self.plan.connections
+                ),
+            )
+        ]
+        rows += [
+            self._figure(text, name)
+            for text, name in (
+                ("replays, 2 workers", "replays"),
+                ("history pages of 50, 2 workers", "history"),
+                ("sessions opened, 2 workers", "sessions"),
+                ("empty POST, 1 worker", "empty"),
+                ("empty POST past the router, 1 worker", "empty direct"),
+                ("refused requests, 2 workers", "refused"),
+            )
+        ]
+        sync = f"{self.sync * 1e3:.2f} ms median, {self.sync_p99 * 1e3:.2f} ms p99"
+        return [*rows, Row("a sync of the disk (8 kB, fdatasync)", sync)]
+
+    def _figure(self, what: str, name: str) -> Row:
+        parts = [f"{self.rate(name):,.0f}/s"]
+        if self.p99(name):
+            parts.append(f"p50 {self.p50(name) * 1e3:.1f} ms, p99 {self.p99(name) * 1e3:.1f} ms")
+        if self.application(name):
+            parts.append(f"CPU {self.application(name):.0f} + {self.database(name):.0f} us")
+        elif self.database(name):
+            parts.append(f"CPU {self.database(name):.0f} us in the database")
+        return Row(what, "; ".join(parts))
+
+
+def table(rows: list[Row]) -> str:
+    """Markdown that reads well as plain text, too."""
+    cells = [("", "measured", "target", "")]
+    cells += [(row.what, row.measured, row.target, row.verdict) for row in rows]
+    widths = [max(len(line[column]) for line in cells) for column in range(4)]
+    lines = [
+        "| "
+        + " | ".join(text.ljust(width) for text, width in zip(line, widths, strict=True))
+        + " |"
+        for line in cells
+    ]
+    lines.insert(1, "| " + " | ".join("-" * max(width, 3) for width in widths) + " |")
+    return "\n".join(lines)
+
+
+def _at_least(what: str, value: float, least: float) -> Row:
+    return Row(what, f"{value:.2f}x", f"at least {least:g}x", value >= least)
+
+
+def _at_most(what: str, value: float, most: float) -> Row:
+    return Row(what, f"{value:.2f}x", f"at most {most:g}x", value <= most)
+
+
+def _plain(what: str, value: float) -> Row:
+    return Row(what, f"{value:.2f}x")

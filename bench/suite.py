@@ -1,0 +1,195 @@
+"""What is measured, in which order. Rivals take turns, so that a slow minute is slow for all."""
+
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+from bench import load, machine, pgbench, service
+from bench.empty import DIRECT, ROUTED
+from bench.store import Store
+from bench.trial import Sample, Target
+
+CONVERSATIONS = 256
+SMALL = 10_240
+FLOOD = "198.51.100.7"
+
+Samples = dict[str, list[Sample]]
+
+
+@dataclass(frozen=True)
+class Plan:
+    rounds: int
+    seconds: float
+    large: int
+    connections: tuple[int, ...]
+    sweep_rounds: int
+
+
+FULL = Plan(rounds=5, seconds=4, large=5_000_000, connections=(1, 4, 16, 64, 256), sweep_rounds=3)
+QUICK = Plan(rounds=1, seconds=2, large=102_400, connections=(1, 64), sweep_rounds=1)
+
+
+class Suite:
+    def __init__(self, store: Store, plan: Plan) -> None:
+        self.store = store
+        self.plan = plan
+        self.samples: Samples = defaultdict(list)
+        self.syncs: list[machine.Sync] = []
+        self._stack = ExitStack()
+
+    def run(self) -> None:
+        with self._stack:
+            self._prepare()
+            for number in range(self.plan.rounds):
+                _say(f"round {number + 1} of {self.plan.rounds}")
+                self.syncs.append(machine.sync_time(self.store.directory))
+                self._throughput()
+            for number in range(self.plan.rounds):
+                _say(f"load and size, round {number + 1} of {self.plan.rounds}")
+                self._half_load()
+                self._sizes()
+                self._flood()
+            for number in range(self.plan.sweep_rounds):
+                _say(f"connections, round {number + 1} of {self.plan.sweep_rounds}")
+                self._connections()
+
+    def _prepare(self) -> None:
+        store = self.store
+        for name, messages, each in (
+            ("main", SMALL, 40),
+            ("small", SMALL, 40),
+            ("large", self.plan.large, 100),
+        ):
+            _say(f"filling a database with {messages:,} messages")
+            store.create(name)
+            store.fill(name, messages, each)
+        self.conversations = store.conversations("main", CONVERSATIONS)
+        pgbench.prepare(store, "main")
+        start, directory = self._stack.enter_context, store.directory
+        url, admin = store.url("main"), store.superuser_url("main")
+        self.two = self._target(start(service.ours(directory, url, 2)))
+        self.one = self._target(start(service.ours(directory, url, 1)))
+        off = dict.fromkeys(service.LIMITS, "off")
+        self.unlimited = self._target(start(service.ours(directory, url, 2, **off)))
+        guarded = {"TRUSTED_PROXIES": "127.0.0.1/32", "RATE_LIMIT_MESSAGES_IP": "2000/min"}
+        self.guarded = self._target(start(service.ours(directory, url, 2, **guarded)))
+        self.empty = self._target(start(service.empty(directory, url)))
+        self.plain_two = self._target(start(service.plain(directory, admin, 2)))
+        self.plain_one = self._target(start(service.plain(directory, admin, 1)))
+        self.large = self._target(start(service.ours(directory, store.url("large"), 2)), "large")
+        self.small = self._target(start(service.ours(directory, store.url("small"), 2)), "small")
+        self._store_replays()
+
+    def _target(self, served: service.Service, database: str = "main") -> Target:
+        conversations = self.store.conversations(database, CONVERSATIONS)
+        return Target(served, self.store, database, conversations)
+
+    def _store_replays(self) -> None:
+        """One key for all: it counts in each conversation by itself."""
+        self.replays = load.sends(self.conversations, key="sent-before")
+        load.once(self.two.service.port, self.replays)
+
+    def _throughput(self) -> None:
+        seconds = self.plan.seconds
+        sends = load.sends(self.conversations)
+
+        def writes(target: Target) -> Callable[[], Sample]:
+            return lambda: target.run(sends, seconds=seconds, writes=True)
+
+        def reads(target: Target, requests: list[str]) -> Callable[[], Sample]:
+            return lambda: target.run(requests, seconds=seconds)
+
+        for name, measure in {
+            "ours 2": writes(self.two),
+            "pgbench bare": lambda: self._pgbench("bare"),
+            "ours 1": writes(self.one),
+            "plain 2": writes(self.plain_two),
+            "unlimited": writes(self.unlimited),
+            "plain 1": writes(self.plain_one),
+            "pgbench transaction": lambda: self._pgbench("transaction"),
+            "pgbench gapless": lambda: self._pgbench("gapless"),
+            "replays": reads(self.two, self.replays),
+            "empty": reads(self.empty, load.empty_posts(self.conversations, ROUTED)),
+            "empty direct": reads(self.empty, load.empty_posts(self.conversations, DIRECT)),
+            "history": reads(self.two, load.history_reads(self.conversations)),
+            "sessions": reads(self.two, load.session_opens(self.conversations)),
+        }.items():
+            self._take(name, measure())
+
+    def _pgbench(self, script: str) -> Sample:
+        self.store.settle()
+        used = self.store.processor_seconds()
+        done = pgbench.run(self.store, "main", script, connections=64, seconds=self.plan.seconds)
+        cost = (self.store.processor_seconds() - used) / max(done.count, 1) * 1e6
+        return Sample(done.rate, database=cost)
+
+    def _half_load(self) -> None:
+        sends = load.sends(self.conversations)
+        for name, target in (("half 2", self.two), ("half 1", self.one)):
+            pause = self._pause(f"ours {name[-1]}", 0.5)
+            sample = target.run(sends, seconds=self.plan.seconds, delay_ms=pause, writes=True)
+            self._take(name, sample)
+
+    def _pause(self, name: str, share: float) -> int:
+        """How long each of 64 visitors waits for all of them to give this share of the full load."""
+        full = max(sample.rate for sample in self.samples[name])
+        return max(1, round(64 / (full * share) * 1000))
+
+    def _sizes(self) -> None:
+        for name, target in (("small", self.small), ("large", self.large)):
+            if name == "small":
+                self.store.fill("small", SMALL, 40)
+                conversations = self.store.conversations("small", CONVERSATIONS)
+                target = Target(target.service, self.store, "small", conversations)
+            sends = load.sends(target.conversations)
+            self._take(name, target.run(sends, seconds=self.plan.seconds, writes=True))
+
+    def _flood(self) -> None:
+        """Visitors with an address each, alone and beside an address that is far over its limit."""
+        seconds = self.plan.seconds
+        flood = load.sends(self.conversations, address=FLOOD)
+        self._take("refused", self.guarded.run(flood, seconds=seconds, refused=True))
+        self._take("visitors", self._visitors())
+        port, pause = self.guarded.service.port, self._pause("ours 2", 0.5)
+        with ThreadPoolExecutor(1) as pool:
+            beside = pool.submit(
+                load.run, port, flood, connections=64, seconds=seconds + 2, delay_ms=pause
+            )
+            time.sleep(0.5)
+            self._take("visitors in a flood", self._visitors())
+            if beside.result().accepted:
+                raise RuntimeError("the flood was let through")
+
+    def _visitors(self) -> Sample:
+        sends = [
+            request
+            for number, conversation in enumerate(self.conversations)
+            for request in load.sends([conversation], address=f"203.0.113.{number % 256}")
+        ]
+        pause = self._pause("ours 2", 0.25)
+        return self.guarded.run(sends, seconds=self.plan.seconds, delay_ms=pause, writes=True)
+
+    def _connections(self) -> None:
+        sends = load.sends(self.conversations)
+        for count in self.plan.connections:
+            for name, target in (("ours 2", self.two), ("plain 2", self.plain_two)):
+                sample = target.run(
+                    sends, connections=count, seconds=self.plan.seconds - 1, writes=True
+                )
+                self._take(f"{name} at {count}", sample)
+
+    def _take(self, name: str, sample: Sample) -> None:
+        self.samples[name].append(sample)
+        _say(
+            f"  {name:22} {sample.rate:8,.0f}/s  p50 {sample.p50 * 1e3:7.2f} ms  "
+            f"p99 {sample.p99 * 1e3:7.2f} ms  application {sample.application:5.0f} us  "
+            f"database {sample.database:5.0f} us"
+        )
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)

@@ -1,0 +1,119 @@
+"""Edge case 35: clients that take their time."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import suppress
+
+import pytest
+import pytest_asyncio
+
+from factories import Live, Site
+from hlas import server
+from raw_http import connect, request
+
+# What the contract allows; the sweep comes on top of the reading time.
+CLOSED_WITHIN = 15.0
+
+
+def test_contract() -> None:
+    """Edge case 35: reading time and sweep together stay within the 15 s of the contract."""
+    assert server.READ_SECONDS + 2 * server.SWEEP_SECONDS < CLOSED_WITHIN
+
+
+@pytest_asyncio.fixture
+async def hasty(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[None]:
+    """A tenth of the time, so that nobody has to wait for a test."""
+    monkeypatch.setattr(server, "READ_SECONDS", server.READ_SECONDS / 10)
+    monkeypatch.setattr(server, "SWEEP_SECONDS", server.SWEEP_SECONDS / 10)
+    yield
+
+
+def starts(site: Site) -> dict[str, bytes]:
+    """Requests that never end; each is drip-fed a byte at a time afterwards."""
+    token = f"Authorization: Bearer {site.session['token']}"
+    return {
+        "silence": b"",
+        "request line": b"GET /hea",
+        "headers": b"GET /health HTTP/1.1\r\nHost: a\r\nX-A: ",
+        "body": request("POST", "/widget/messages", token, "Content-Length: 5000"),
+        "chunks": request("POST", "/widget/messages", token, "Transfer-Encoding: chunked")
+        + b"1388\r\n",
+        "session body": request(
+            "POST", "/widget/session", f"Origin: {site.origin}", "Content-Length: 5000"
+        ),
+        "unread body": request("POST", "/nothing", "Content-Length: 5000"),
+        "second request": request("GET", "/health") + b"GET /hea",
+    }
+
+
+async def linger(live: Live, start: bytes, drip: bytes, seconds: float) -> bool:
+    """Whether the server ended the connection in time."""
+    reader, writer = await connect(live.url)
+    writer.write(start)
+    closed = asyncio.create_task(reader.read())
+    try:
+        async with asyncio.timeout(seconds):
+            while not closed.done():
+                writer.write(drip)
+                await asyncio.wait([closed], timeout=0.2)
+    except TimeoutError:
+        return False
+    except ConnectionError:
+        pass  # closed as well
+    finally:
+        closed.cancel()
+        with suppress(asyncio.CancelledError, ConnectionError):
+            await closed
+        writer.close()
+        with suppress(ConnectionError):
+            await writer.wait_closed()
+    return True
+
+
+async def slow(site: Site, count: int, seconds: float) -> None:
+    """Many slow clients at once, and ordinary ones beside them."""
+    live = site.live
+    kinds = list(starts(site).values())
+    jobs = [
+        asyncio.create_task(
+            linger(live, kinds[number % len(kinds)], b"a" if number % len(kinds) else b"", seconds)
+        )
+        for number in range(count)
+    ]
+    sent = 0
+    while not all(job.done() for job in jobs):
+        assert (await site.send(f"an ordinary text {sent}")).status_code == 200
+        sent += 1
+        await asyncio.sleep(0.05)
+    assert all([await job for job in jobs]), "a slow connection was left open"
+    assert sent > 1
+    assert (await site.history())["paging"]["next_after"] >= min(sent, 50)
+
+
+@pytest.mark.usefixtures("hasty")
+async def test_slow_clients(site: Site) -> None:
+    """Edge case 35: slow headers and bodies of every kind are closed, and others go on."""
+    await slow(site, 40, 60)
+    statuses = {line["status"] for line in site.live.events("request")}
+    assert not statuses & {500, 503}
+
+
+@pytest.mark.soak
+async def test_500_slow_clients(site: Site) -> None:
+    """Edge case 35: 500 slow connections are closed within 15 s while ordinary requests go on."""
+    started = time.monotonic()
+    await slow(site, 500, CLOSED_WITHIN)
+    print(f"500 slow connections were closed within {time.monotonic() - started:.1f} s")
+
+
+@pytest.mark.usefixtures("hasty")
+async def test_patience(site: Site) -> None:
+    """Edge case 35: an idle keep-alive connection is not taken for a slow one."""
+    reader, writer = await connect(site.live.url)
+    for _ in range(2):
+        writer.write(request("GET", "/health"))
+        head = await asyncio.wait_for(reader.readuntil(b'{"status":"ok"}'), 20)
+        assert head.startswith(b"HTTP/1.1 200")
+        await asyncio.sleep(server.READ_SECONDS + 5 * server.SWEEP_SECONDS)
+    writer.close()
