@@ -19,7 +19,8 @@ from typing import Any
 from limits.aio.storage import MemoryStorage, RedisStorage, Storage
 from limits.aio.strategies import MovingWindowRateLimiter
 
-from hlas.limits import Check, Limit, MemoryLimiter, RedisLimiter, Rule
+from hlas.limits import Check, Limit, MemoryLimiter, Rule
+from hlas.limits.redis import RedisLimiter
 from limits import RateLimitItemPerHour
 
 Row = dict[str, object]

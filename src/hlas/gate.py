@@ -92,7 +92,11 @@ class Gate:
         # A dry run tells of a refusal once, when the limits are consumed.
         if rule is None or address is None or not self._enforce:
             return
-        refusal = await self._limiter.peek(((rule, address),))
+        checks = ((rule, address),)
+        # Opening a session asks the database for its tenant before the limits are consumed; for
+        # the others nothing comes between, so what this process remembers is enough.
+        is_session = route == SESSION
+        refusal = await self._limiter.peek(checks) if is_session else self._limiter.peek_now(checks)
         if refusal is not None:
             self._refuse(refusal, route)
 

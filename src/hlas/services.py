@@ -6,13 +6,13 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
 import asyncpg
 
-from hlas import keys, messages, telemetry
+from hlas import keys, messages, retention, telemetry
 from hlas.agent import Agent
 from hlas.agent.knowledge import KnowledgeAgent
 from hlas.db import Database, check_role
 from hlas.errors import HlasError
 from hlas.gate import Gate
-from hlas.limits import Limiter, MemoryLimiter, RedisLimiter
+from hlas.limits import Limiter, MemoryLimiter
 from hlas.metrics import Metrics
 from hlas.migrations.roles import APPLICATION, OPERATOR, TENANT_ADMIN
 from hlas.sessions import Origins
@@ -22,6 +22,8 @@ from hlas.writer import Writer
 
 REAP_SECONDS = 60.0
 REAP_PAUSE_SECONDS = 0.05
+# Retention is counted in days: once an hour, and the first time a minute after the start.
+RETENTION_SECONDS = 3600.0
 
 
 class Services:
@@ -40,18 +42,19 @@ class Services:
         self.tokens = Tokens(
             keys.from_settings(settings), ttl_seconds=settings.widget_session_ttl_minutes * 60
         )
-        self.gate = Gate(settings, self._make_limiter(), self.metrics)
+        self.limiter = self._make_limiter()
+        self.gate = Gate(settings, self.limiter, self.metrics)
         self._database_url = database_url
 
     def _make_limiter(self) -> Limiter:
         local = MemoryLimiter()
-        url = self.settings.redis_url
-        self.limiter: Limiter = (
-            RedisLimiter(url, fallback=local, on_away=self.metrics.limits_local.set)
-            if url
-            else local
+        if not self.settings.redis_url:
+            return local
+        from hlas.limits.redis import RedisLimiter  # noqa: PLC0415  # loaded by those who have one
+
+        return RedisLimiter(
+            self.settings.redis_url, fallback=local, on_away=self.metrics.limits_local.set
         )
-        return self.limiter
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[None]:
@@ -71,7 +74,11 @@ class Services:
             self.origins = Origins(self.database)
             self.agent = KnowledgeAgent(self.database)
             stack.push_async_callback(self.limiter.aclose)
-            for work in (self._reap(), self.gate.follow_overrides(self.operators)):
+            for work in (
+                self._reap(),
+                self._retain(),
+                self.gate.follow_overrides(self.operators),
+            ):
                 stack.push_async_callback(_cancel, asyncio.create_task(work))
             self.writer = Writer(url, APPLICATION, on_batch=self.metrics.batch)
             # Last in, first out: the queue drains while everything it needs is still there.
@@ -89,6 +96,25 @@ class Services:
             except (HlasError, asyncpg.PostgresError) as error:
                 more = 0
                 telemetry.warning("reaper_paused", error=type(error).__name__)
+
+    async def _retain(self) -> None:
+        """Delete conversations that their tenants no longer keep."""
+        pause = REAP_SECONDS
+        while True:
+            await asyncio.sleep(pause)
+            pause = RETENTION_SECONDS
+            try:
+                removed = await retention.run(self.operators)
+            except (HlasError, asyncpg.PostgresError) as error:
+                telemetry.warning("retention_paused", error=type(error).__name__)
+                continue
+            if removed:
+                telemetry.info(
+                    "retention_removed",
+                    tenants=len(removed),
+                    conversations=sum(done.conversations for done in removed.values()),
+                    messages=sum(done.messages for done in removed.values()),
+                )
 
 
 async def _cancel(task: asyncio.Task[None]) -> None:

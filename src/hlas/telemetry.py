@@ -7,7 +7,8 @@ import sys
 import time
 from collections.abc import Callable, Container, MutableMapping
 from contextvars import ContextVar
-from typing import Any, BinaryIO, Final
+from functools import cache
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 import orjson
 import structlog
@@ -18,6 +19,9 @@ from hlas.addresses import TrustedProxies
 from hlas.asgi import Application, Message, Receive, Scope, Send, header_values
 from hlas.headers import security_headers
 from hlas.metrics import Metrics
+
+if TYPE_CHECKING:
+    from structlog.dev import ConsoleRenderer
 
 # Where a request is going as long as no router has said so.
 ROUTE = "hlas.route"
@@ -61,7 +65,11 @@ def _json(line: EventDict) -> bytes:
     return orjson.dumps(line, default=repr)
 
 
-_colours = structlog.dev.ConsoleRenderer(colors=True, sort_keys=False)
+@cache
+def _colours() -> "ConsoleRenderer":
+    from structlog.dev import ConsoleRenderer  # noqa: PLC0415  # slow to load, for terminals only
+
+    return ConsoleRenderer(colors=True, sort_keys=False)
 
 
 def _console(line: EventDict) -> bytes:
@@ -70,7 +78,7 @@ def _console(line: EventDict) -> bytes:
         if isinstance(value, str) and not value.isprintable():
             line[name] = repr(value)
     line["timestamp"] = str(line.pop("time"))[11:19]
-    return str(_colours(None, "", line)).encode()
+    return str(_colours()(None, "", line)).encode()
 
 
 _sink = Sink(sys.stderr.buffer)

@@ -15,7 +15,8 @@ from redis.asyncio import Redis
 from structlog.contextvars import bound_contextvars, merge_contextvars
 from structlog.testing import capture_logs
 
-from hlas.limits import Check, Limit, Limiter, MemoryLimiter, RedisLimiter, Refusal, Rule, Scope
+from hlas.limits import Check, Limit, Limiter, MemoryLimiter, Refusal, Rule, Scope
+from hlas.limits.redis import RedisLimiter
 from redis_servers import RedisServer, running_redis
 
 
@@ -70,7 +71,8 @@ async def watch(redis_server: RedisServer) -> AsyncIterator[Callable[[], Watched
 
 WORKER = textwrap.dedent("""
     import asyncio, sys
-    from hlas.limits import Limit, MemoryLimiter, RedisLimiter, Rule
+    from hlas.limits import Limit, MemoryLimiter, Rule
+    from hlas.limits.redis import RedisLimiter
 
     async def main():
         limiter = RedisLimiter(sys.argv[1], MemoryLimiter(), timeout=30)

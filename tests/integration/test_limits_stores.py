@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from redis.asyncio import Redis
 
-from hlas.limits import Check, Limit, Limiter, MemoryLimiter, RedisLimiter, Rule, Scope
-from hlas.limits.redis import SCRIPT
+from hlas.limits import Check, Limit, Limiter, MemoryLimiter, Rule, Scope
+from hlas.limits.redis import SCRIPT, RedisLimiter
 from hlas.limits.rules import SLOTS
 from redis_servers import RedisServer, running_redis
 

@@ -1,7 +1,9 @@
-"""Sliding-window limits: what they are (rules), where they are kept (memory, redis)."""
+"""Sliding-window limits: what they are (rules), where they are kept.
+
+`hlas.limits.redis` is loaded by those who have one: the client takes half a second.
+"""
 
 from hlas.limits.memory import MemoryLimiter
-from hlas.limits.redis import RedisLimiter
 from hlas.limits.rules import Check, Limit, Limiter, Refusal, Rule, Scope
 
 __all__ = [
@@ -9,7 +11,6 @@ __all__ = [
     "Limit",
     "Limiter",
     "MemoryLimiter",
-    "RedisLimiter",
     "Refusal",
     "Rule",
     "Scope",
