@@ -7,16 +7,18 @@ import sys
 import time
 from pathlib import Path
 from types import FrameType
+from typing import Self
 
 import psutil
 import structlog
 
-from bench import limits, load, machine, plot, store
+from bench import capacity, limits, load, machine, plot, store
 from bench.report import Report, table
 from bench.suite import FULL, QUICK, Suite
 
 DOCS = Path(__file__).parent.parent / "docs"
-BEGIN, END = "<!-- table -->\n", "<!-- /table -->\n"
+# What a full run replaces in the documents.
+BEGIN, END = "<!-- measured -->\n", "<!-- /measured -->\n"
 
 
 def main() -> None:
@@ -34,12 +36,15 @@ def main() -> None:
         suite.run()
         report = Report(suite, limits.run())
     text = f"{_head(watch)}\n\n{table(report.rows())}\n"
-    print(text)
+    print(f"{text}\n{capacity.page(report)}")
     if arguments.output:
         arguments.output.mkdir(parents=True, exist_ok=True)
         (arguments.output / "benchmark.svg").write_text(plot.draw(report))
     elif not arguments.quick:
-        _write_docs(text, plot.draw(report))
+        (DOCS / "images").mkdir(exist_ok=True)
+        (DOCS / "images" / "benchmark.svg").write_text(plot.draw(report))
+        _replace(DOCS / "benchmark.md", text)
+        _replace(DOCS / "scaling.md", capacity.page(report))
 
 
 def _head(watch: "_Watch") -> str:
@@ -50,19 +55,16 @@ def _head(watch: "_Watch") -> str:
     )
 
 
-def _write_docs(text: str, picture: str) -> None:
-    (DOCS / "images").mkdir(exist_ok=True)
-    (DOCS / "images" / "benchmark.svg").write_text(picture)
-    page = DOCS / "benchmark.md"
+def _replace(page: Path, measured: str) -> None:
     before, _, rest = page.read_text().partition(BEGIN)
     _, _, after = rest.partition(END)
-    page.write_text(f"{before}{BEGIN}{text}{END}{after}")
+    page.write_text(f"{before}{BEGIN}{measured}{END}{after}")
 
 
 class _Watch:
     """How much of the machine went to others: figures from a busy machine should say so."""
 
-    def __enter__(self) -> "_Watch":
+    def __enter__(self) -> Self:
         self._started = time.monotonic(), self._busy(), machine.processor_seconds(os.getpid())
         return self
 

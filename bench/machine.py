@@ -65,5 +65,6 @@ def describe() -> str:
     memory = psutil.virtual_memory().total / 2**30
     return (
         f"{os.cpu_count()} cores ({name}), {memory:.0f} GB, "
-        f"{platform.system()} {platform.release().split('-')[0]}, Python {platform.python_version()}"
+        f"{platform.system()} {platform.release().split('-')[0]}, "
+        f"Python {platform.python_version()}"
     )

@@ -126,8 +126,10 @@ def _lines(x: float, y: float, width: float, title: str, lines: list[Line]) -> l
         _, level = place(counts[0], 10**power)
         parts.append(f'<path class="rule" d="M{left:.1f} {level:.1f}H{right:.1f}"/>')
         parts.append(_text(left - 8, level + 4, "soft small", f"{10**power:,g}", "end"))
-    for count in counts:
-        parts.append(_text(place(count, 1)[0], bottom + 18, "soft small", f"{count:g}", "middle"))
+    parts += [
+        _text(place(count, 1)[0], bottom + 18, "soft small", f"{count:g}", "middle")
+        for count in counts
+    ]
     for label, kind, points in lines:
         spots = [place(*point) for point in points]
         path = "L".join(f"{across:.1f} {up:.1f}" for across, up in spots)

@@ -27,6 +27,7 @@ class Report:
         self.samples = suite.samples
         self.plan = suite.plan
         self.limiter = limiter
+        self.bytes_each = suite.bytes_each
         self.sync = median(sync.median for sync in suite.syncs)
         self.sync_p99 = median(sync.p99 for sync in suite.syncs)
 
@@ -125,8 +126,13 @@ class Report:
             ),
         ]
         for row in self.limiter:
-            name = f"three limits checked: {row['limiter']}, {row['keys']:,} keys, {row['at once']} at once"
-            rows.append(Row(name, f"{row['us best']} us best, {row['us median']} us median"))
+            name = f"{row['limiter']}, {row['keys']:,} keys, {row['at once']} at once"
+            rows.append(
+                Row(
+                    f"three limits checked: {name}",
+                    f"{row['us best']} us best, {row['us median']} us median",
+                )
+            )
         return rows
 
     def _total(self, name: str) -> float:

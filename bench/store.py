@@ -92,7 +92,7 @@ class Store:
         rows = self.rows(
             database,
             "select tenant_id::text, id::text, origin from conversations "
-            f"where tenant_id::text like $$________-____-7___-9___-%$$ order by md5(id::text) limit {count}",
+            f"where origin <> 'https://pgbench.example' order by md5(id::text) limit {count}",
         )
         return [Conversation(*row) for row in rows]
 
@@ -112,6 +112,19 @@ class Store:
         if not numbered == messages == keys:
             raise RuntimeError(f"{messages} messages, {keys} keys, numbered up to {numbered}")
         return messages
+
+    def log_bytes(self) -> float:
+        """Bytes of write-ahead log since the server was made."""
+        query = "select pg_wal_lsn_diff(pg_current_wal_lsn(), '0/0')"
+        return float(self.rows("postgres", query)[0][0])
+
+    def bytes_each(self, database: str) -> float:
+        """What a stored message takes on disk with its key and all indexes."""
+        query = (
+            "select (pg_total_relation_size('messages') + "
+            "pg_total_relation_size('idempotency_keys'))::float / count(*) from messages"
+        )
+        return float(self.rows(database, query)[0][0])
 
     def settle(self) -> None:
         """Every run starts after a checkpoint, so none pays for what another has written."""

@@ -39,6 +39,7 @@ class Suite:
         self.plan = plan
         self.samples: Samples = defaultdict(list)
         self.syncs: list[machine.Sync] = []
+        self.bytes_each = 0.0
         self._stack = ExitStack()
 
     def run(self) -> None:
@@ -67,6 +68,7 @@ class Suite:
             _say(f"filling a database with {messages:,} messages")
             store.create(name)
             store.fill(name, messages, each)
+        self.bytes_each = store.bytes_each("large")
         self.conversations = store.conversations("main", CONVERSATIONS)
         pgbench.prepare(store, "main")
         start, directory = self._stack.enter_context, store.directory
@@ -80,16 +82,20 @@ class Suite:
         self.empty = self._target(start(service.empty(directory, url)))
         self.plain_two = self._target(start(service.plain(directory, admin, 2)))
         self.plain_one = self._target(start(service.plain(directory, admin, 1)))
-        self.large = self._target(start(service.ours(directory, store.url("large"), 2)), "large")
-        self.small = self._target(start(service.ours(directory, store.url("small"), 2)), "small")
-        self._store_replays()
+        self.large = start(service.ours(directory, store.url("large"), 2))
+        self.small = start(service.ours(directory, store.url("small"), 2))
+        self._warm_up()
 
     def _target(self, served: service.Service, database: str = "main") -> Target:
         conversations = self.store.conversations(database, CONVERSATIONS)
         return Target(served, self.store, database, conversations)
 
-    def _store_replays(self) -> None:
-        """One key for all: it counts in each conversation by itself."""
+    def _warm_up(self) -> None:
+        """Connections are opened and plans made before anything counts."""
+        sends = load.sends(self.conversations)
+        for target in (self.two, self.one, self.unlimited, self.plain_two, self.plain_one):
+            load.run(target.service.port, sends, connections=64, seconds=2)
+        # One key for all: it counts in each conversation by itself.
         self.replays = load.sends(self.conversations, key="sent-before")
         load.once(self.two.service.port, self.replays)
 
@@ -135,16 +141,15 @@ class Suite:
             self._take(name, sample)
 
     def _pause(self, name: str, share: float) -> int:
-        """How long each of 64 visitors waits for all of them to give this share of the full load."""
+        """How long each of 64 visitors waits for all together to be this share of the full load."""
         full = max(sample.rate for sample in self.samples[name])
         return max(1, round(64 / (full * share) * 1000))
 
     def _sizes(self) -> None:
-        for name, target in (("small", self.small), ("large", self.large)):
-            if name == "small":
-                self.store.fill("small", SMALL, 40)
-                conversations = self.store.conversations("small", CONVERSATIONS)
-                target = Target(target.service, self.store, "small", conversations)
+        # What the last round has added goes, so that few messages stay few.
+        self.store.fill("small", SMALL, 40)
+        for name, served in (("small", self.small), ("large", self.large)):
+            target = self._target(served, name)
             sends = load.sends(target.conversations)
             self._take(name, target.run(sends, seconds=self.plan.seconds, writes=True))
 

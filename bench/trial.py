@@ -1,5 +1,6 @@
 """One measured run against one server, and the proof that nothing was lost or doubled in it."""
 
+import time
 from dataclasses import dataclass
 
 from bench import load
@@ -9,13 +10,14 @@ from bench.store import Conversation, Store
 
 @dataclass(frozen=True)
 class Sample:
-    """Requests a second, seconds they took, and microseconds of processor for each."""
+    """Requests a second; for each of them seconds, microseconds of processor, bytes of log."""
 
     rate: float
     p50: float = 0.0
     p99: float = 0.0
     application: float = 0.0
     database: float = 0.0
+    written: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -28,7 +30,12 @@ class Target:
     conversations: list[Conversation]
 
     def stored(self) -> int:
-        return self.store.stored(self.database, self.conversations)
+        """What is stored when nothing is under way any more."""
+        found = -1
+        while found != (now := self.store.stored(self.database, self.conversations)):
+            found = now
+            time.sleep(0.1)
+        return found
 
     def run(
         self,
@@ -43,7 +50,7 @@ class Target:
         """`writes`: every answer is a new message; `refused`: nearly every answer is a refusal."""
         self.store.settle()
         before = self.stored()
-        used = self.service.processor_seconds(), self.store.processor_seconds()
+        used = self._used()
         outcome = load.run(
             self.service.port,
             requests,
@@ -51,16 +58,23 @@ class Target:
             seconds=seconds,
             delay_ms=delay_ms,
         )
-        now = self.service.processor_seconds(), self.store.processor_seconds()
+        now = self._used()
         added = self.stored() - before
         _check(outcome, added, connections if writes else 0, writes=writes, refused=refused)
         count = max(outcome.requests, 1)
-        application, database = (
-            (after - start) / count * 1e6 for start, after in zip(used, now, strict=True)
+        application, database, written = (
+            (after - start) / count for start, after in zip(used, now, strict=True)
         )
         answered = outcome.requests if refused else outcome.accepted
         rate = answered / outcome.seconds
-        return Sample(rate, outcome.p50, outcome.p99, application, database)
+        return Sample(rate, outcome.p50, outcome.p99, application * 1e6, database * 1e6, written)
+
+    def _used(self) -> tuple[float, float, float]:
+        return (
+            self.service.processor_seconds(),
+            self.store.processor_seconds(),
+            self.store.log_bytes(),
+        )
 
 
 def _check(

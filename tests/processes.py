@@ -35,9 +35,7 @@ def environment(database_url: str = "", **variables: str) -> dict[str, str]:
     return {**kept, **(given if database_url else {}), **variables}
 
 
-def hlas(
-    *arguments: str, cwd: Path, seconds: float = 60, **variables: str
-) -> subprocess.CompletedProcess[str]:
+def hlas(*arguments: str, cwd: Path, **variables: str) -> subprocess.CompletedProcess[str]:
     """Run a command to its end."""
     return subprocess.run(
         [COMMAND, *arguments],
@@ -46,7 +44,7 @@ def hlas(
         capture_output=True,
         text=True,
         check=False,
-        timeout=seconds,
+        timeout=120,
     )
 
 

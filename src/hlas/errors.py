@@ -279,6 +279,13 @@ class Forbidden(HlasError):
     code = "forbidden"
 
 
+class FormRefused(HlasError):
+    """The form was not sent from this page, or the page is too old; load it again."""
+
+    status = 403
+    code = "form_refused"
+
+
 class PreconditionRequired(HlasError):
     """Send If-Match with the ETag of what you have read, or * to change it whatever it is."""
 

@@ -120,6 +120,17 @@ class Gate:
             self._warn_once("client_address_unknown", hint="limits by address do not apply")
         return address
 
+    def seen(self, scope: Scope) -> dict[str, Any]:
+        """How a request looks from here, for the doctor."""
+        peer = scope["client"][0] if scope.get("client") else None
+        forwarded = header_values(scope, b"x-forwarded-for")
+        return {
+            "peer": peer,
+            "forwarded_for": forwarded,
+            "trusted": bool(peer) and self._trusted.trust(peer),
+            "address": client_address(peer, forwarded, self._trusted),
+        }
+
     def _warn_once(self, event: str, **fields: str) -> None:
         if event not in self._warned:
             self._warned.add(event)

@@ -1,9 +1,11 @@
 """Prometheus metrics with fixed label values, right with one worker process or many."""
 
 import os
+from bisect import bisect_left
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from typing import Protocol
 
 from prometheus_client import (
     CollectorRegistry,
@@ -18,13 +20,25 @@ METHODS = {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
 LATENCY = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5)
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 MULTIPROCESS = "PROMETHEUS_MULTIPROC_DIR"
+# Whose latency tenants are shown, and the names of its buckets: their upper bounds in seconds.
+MEASURED = "/widget/messages"
+BUCKETS = (*(f"{bound:g}" for bound in LATENCY), "inf")
+
+
+class Tally(Protocol):
+    """Counts by tenant, for the console."""
+
+    def count(self, kind: str, detail: str = "") -> None: ...
+
+    def block(self, reason: str, scope: str, route: str) -> None: ...
 
 
 class Metrics:
     """Every metric of the service; children are kept, since looking labels up is what costs."""
 
-    def __init__(self) -> None:
+    def __init__(self, tally: Tally | None = None) -> None:
         self.registry = CollectorRegistry()
+        self._tally = tally
         requests = self._counter(
             "hlas_http_requests", "Answered requests", ("method", "route", "status")
         )
@@ -75,18 +89,28 @@ class Metrics:
         known = method if method in METHODS else "OTHER"
         self._requests(known, route, str(status)).inc()
         self._duration(known, route).observe(seconds)
+        if self._tally and route == MEASURED and status == 200:
+            self._tally.count("latency", BUCKETS[bisect_left(LATENCY, seconds)])
 
     def blocked(self, reason: str, scope: str, route: str) -> None:
         self._blocked(reason, scope, route).inc()
+        if self._tally:
+            self._tally.block(reason, scope, route)
 
     def idempotency(self, outcome: str) -> None:
         self._idempotency(outcome).inc()
+        if self._tally:
+            self._tally.count("idempotency", outcome)
 
     def session(self, outcome: str) -> None:
         self._sessions(outcome).inc()
+        if self._tally:
+            self._tally.count("session", outcome)
 
     def message(self, role: str) -> None:
         self._messages(role).inc()
+        if self._tally:
+            self._tally.count("message", role)
 
     def auth_denied(self, reason: str) -> None:
         self._auth(reason).inc()

@@ -18,6 +18,7 @@ from hlas.migrations.roles import APPLICATION, OPERATOR, TENANT_ADMIN
 from hlas.sessions import Origins
 from hlas.settings import Settings
 from hlas.tokens import Tokens
+from hlas.traffic import Traffic
 from hlas.writer import Writer
 
 REAP_SECONDS = 60.0
@@ -38,7 +39,8 @@ class Services:
 
     def __init__(self, settings: Settings, database_url: str) -> None:
         self.settings = settings
-        self.metrics = Metrics()
+        self.traffic = Traffic()
+        self.metrics = Metrics(self.traffic)
         self.tokens = Tokens(
             keys.from_settings(settings), ttl_seconds=settings.widget_session_ttl_minutes * 60
         )
@@ -74,16 +76,22 @@ class Services:
             self.origins = Origins(self.database)
             self.agent = KnowledgeAgent(self.database)
             stack.push_async_callback(self.limiter.aclose)
+            stack.push_async_callback(self._flush_traffic)
             for work in (
                 self._reap(),
                 self._retain(),
                 self.gate.follow_overrides(self.operators),
+                self.traffic.keep(self.operators),
             ):
                 stack.push_async_callback(_cancel, asyncio.create_task(work))
             self.writer = Writer(url, APPLICATION, on_batch=self.metrics.batch)
             # Last in, first out: the queue drains while everything it needs is still there.
             stack.push_async_callback(self.writer.close)
             yield
+
+    async def _flush_traffic(self) -> None:
+        with suppress(HlasError, asyncpg.PostgresError):
+            await self.traffic.flush(self.operators)
 
     async def _reap(self) -> None:
         """Forget old idempotency keys, a batch at a time, as long as there are any."""

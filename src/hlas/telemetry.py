@@ -174,6 +174,11 @@ def bind(**fields: Any) -> None:
     _context.get({}).update(fields)
 
 
+def known(name: str) -> Any:
+    """What is bound under a name to the request under way, if anything is."""
+    return _context.get(_nowhere).get(name)
+
+
 def request_id() -> str:
     return str(_context.get(_nowhere).get("request_id", ""))
 

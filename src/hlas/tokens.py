@@ -93,6 +93,10 @@ class Tokens:
         self._verified[token] = session
         return session
 
+    def secrets(self) -> tuple[str, ...]:
+        """Newest first; what else than a token was signed by us is checked with these."""
+        return self._keys.secrets()
+
     def _load_keys(self) -> None:
         secrets = self._keys.secrets()
         if secrets is not self._secrets:

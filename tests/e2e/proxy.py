@@ -40,6 +40,7 @@ class Proxy:
     choose: Callable[[Seen], Fault] = lambda _: Fault.PASS
     url: str = ""
     delay_seconds: float = 0.2
+    retry_after: str = "1"
     offline: bool = False
     requests: list[tuple[Seen, Fault]] = field(default_factory=list)
     _writers: set[asyncio.StreamWriter] = field(default_factory=set)
@@ -69,7 +70,7 @@ class Proxy:
         if fault is Fault.LOSE_REQUEST:
             return False
         if fault is Fault.BUSY:
-            writer.write(_busy(seen))
+            writer.write(_busy(seen, self.retry_after))
             await writer.drain()
             return True
         answer = await self._ask(seen)
@@ -104,7 +105,7 @@ async def _read_request(reader: asyncio.StreamReader) -> Seen | None:
     return None
 
 
-def _busy(seen: Seen) -> bytes:
+def _busy(seen: Seen, retry_after: str) -> bytes:
     """503 as the server itself would say it, readable for the page."""
     body = b'{"detail":"unavailable","message":"Busy.","request_id":"proxy"}'
     lines = (
@@ -113,7 +114,7 @@ def _busy(seen: Seen) -> bytes:
         f"Content-Length: {len(body)}",
         f"Access-Control-Allow-Origin: {seen.header('origin') or '*'}",
         "Access-Control-Expose-Headers: Retry-After",
-        "Retry-After: 1",
+        f"Retry-After: {retry_after}",
     )
     return "\r\n".join([*lines, "", ""]).encode() + body
 

@@ -14,6 +14,8 @@ PAYLOADS = [
     "<a href=javascript:ran()>x</a>",
     "[x](javascript:ran())",
     "[x](JaVaScRiPt:ran())",
+    "[x](javascript:ran``)",
+    "**[x](JAVASCRIPT:ran``)**",
     "[x](java\tscript:ran())",
     "[x](data:text/html,<script>ran()</script>)",
     "[x](vbscript:ran())",

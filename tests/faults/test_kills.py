@@ -157,6 +157,34 @@ async def test_many_kills(durable_server: Server, durable_operators: Database) -
     await endure(durable_server, durable_operators, sends=10_000, kills=20, ready_seconds=10)
 
 
+async def test_stop_under_load(database_url: str, operators: Database) -> None:
+    """Edge case 44: SIGTERM under load: what was stored was acknowledged, and the other way."""
+    async with (
+        serve_process(database_url, workers=1, **UNLIMITED) as served,
+        httpx.AsyncClient(base_url=served.url, timeout=20) as client,
+    ):
+        visitors = await arrive(client, operators, count=16)
+        enough = asyncio.Event()
+
+        async def visit(visitor: Visitor) -> None:
+            while True:
+                key = f"m{len(visitor.acknowledged)}"
+                try:
+                    answer = await visitor.post(client, key, key)
+                except httpx.TransportError:
+                    return
+                if answer.status_code == 200:
+                    visitor.acknowledged[key] = answer.json()["message_id"]
+                if sum(len(other.acknowledged) for other in visitors) > 200:
+                    enough.set()
+
+        visiting = [asyncio.create_task(visit(visitor)) for visitor in visitors]
+        await enough.wait()
+        assert await served.stop() == 0
+        await asyncio.gather(*visiting)
+    assert await losses(operators, visitors) == []
+
+
 class HastyWriter(Writer):
     """The defect: acknowledges when the message is queued, before anything is committed."""
 

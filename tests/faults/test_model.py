@@ -4,8 +4,8 @@ The model: a key that is stored means the text it was first sent with; the first
 get its answer, others 409. Nothing else may ever change what is stored: not a lost connection, a
 client that went away, a restart, or the reaper, which only makes keys new again.
 
-Seen failing with these defects planted: conflicts not compared, `_retryable` keeping nothing, every
-answer a replay, the reaper removing young keys, close without the drain.
+Seen failing with these defects planted: hashes not compared, `_retryable` keeping nothing, every
+stored answer a replay, the reaper removing young keys.
 """
 
 import asyncio

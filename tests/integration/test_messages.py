@@ -1,8 +1,8 @@
 """Creating messages over HTTP.
 
-Seen failing with these defects planted: the key looked up without the conversation (10), the hash
-left out of the comparison (3), the raw text hashed (11), the response stored as jsonb (15), the key
-claimed before the body is checked (9), an event for each try instead of each request (19).
+Seen failing with these defects planted: hashes not compared (1, 3, 11), the response stored through
+jsonb (15), the key looked up without its conversation (10), no event for a replay (19), text hashed
+before it is trimmed (11), the key parsed without its quotes (13).
 """
 
 import asyncio

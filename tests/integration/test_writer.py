@@ -1,11 +1,10 @@
 """Group commit against a real PostgreSQL, with the connection cut at every moment.
 
-Seen failing with these defects planted: `_retryable` keeping everything (a message without a key
-twice), `_retryable` keeping nothing (503 instead of the stored answer), no `_one_by_one` (a bad row
-fails its neighbours), `held` left null (blocked instead of tried again), `skip locked` removed (one
-busy conversation holds up the others), requeueing always in front (the same, with a full batch),
-no patrol (a silent database is waited for), `_replay` always a replay, grouping without the
-generation, `close` without the drain.
+Seen failing with these defects planted: `_retryable` keeping everything (500 for a message without
+a key), `_retryable` keeping nothing (503 instead of the stored answer), no `_one_by_one` (a bad row
+fails its neighbours), `held` left null and `skip locked` removed (waits in the database), requeueing
+always in front (a full batch of locked ones holds up the rest), no patrol (a silent database is
+waited for), every stored answer a replay, grouping without the generation, `close` without a drain.
 """
 
 import asyncio
@@ -117,8 +116,9 @@ async def until_waiting(operators: Database) -> None:
 
 async def waiting(operators: Database) -> int:
     row = await operators.one(
-        "select count(*) as n from pg_locks l join pg_database d on d.oid = l.database"
-        " where d.datname = current_database() and not l.granted"
+        # Who waits for a row waits for a transaction, which belongs to no database.
+        "select count(*) as n from pg_locks l left join pg_database d on d.oid = l.database"
+        " where not l.granted and coalesce(d.datname, current_database()) = current_database()"
     )
     assert row is not None
     return int(row["n"])

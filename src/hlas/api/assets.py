@@ -7,6 +7,7 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import RedirectResponse
 
 from hlas import errors
+from hlas.headers import page_headers
 from hlas.web import assets
 from hlas.web.assets import Asset
 
@@ -22,12 +23,7 @@ FOR_EVERY_SITE = {
     "Access-Control-Allow-Origin": "*",
     "Cross-Origin-Resource-Policy": "cross-origin",
 }
-DEMO_POLICY = {
-    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
-    "connect-src 'self'; img-src 'self'; base-uri 'none'; form-action 'none'; "
-    "frame-ancestors 'none'; require-trusted-types-for 'script'",
-    "Referrer-Policy": "same-origin",
-}
+DEMO_POLICY = page_headers(form_action="'none'", img_src="'self'", font_src="")
 DEMO_PAGES = {"/demo": "index.cs.html", "/demo/en": "index.en.html"}
 DEMO_FILES = {f"/demo/{name}": name for name in ("demo.css", "demo.js", "icon.svg")}
 
@@ -63,7 +59,6 @@ def answer(request: Request, asset: Asset, caching: str, headers: dict[str, str]
         "Cache-Control": caching,
         "ETag": etag,
         "Vary": "Accept-Encoding",
-        "X-Content-Type-Options": "nosniff",
     }
     if matches(request.headers.get("if-none-match", ""), asset.version):
         return Response(status_code=304, headers=common)

@@ -192,7 +192,7 @@ def _new_session(content: bytes) -> NewSession:
     "/session/refresh",
     response_model=SessionAnswer,
     summary="Renew the token of a session",
-    responses=problems(401, 403, 503),
+    responses=problems(401, 403, 413, 415, 422, 503),
 )
 async def refresh_session(
     request: Request, authorization: Annotated[str, Header(description="Bearer token")] = ""
@@ -213,7 +213,7 @@ async def refresh_session(
     "/whoami",
     response_model=WhoAmI,
     summary="Who this token speaks for",
-    responses=problems(401, 403, 503),
+    responses=problems(401, 403, 422, 503),
 )
 async def whoami(request: Request, session: WidgetSession) -> Response:
     await sessions.check(services_of(request).database, session)

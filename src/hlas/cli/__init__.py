@@ -5,7 +5,7 @@ import sys
 import asyncpg
 import typer
 
-from hlas.cli import admin, database, knowledge, secrets, serve, tenants
+from hlas.cli import admin, database, knowledge, operate, secrets, serve, tenants
 from hlas.errors import HlasError, TenantError
 from hlas.postgres import EmbeddedPostgresError
 from hlas.settings import ConfigurationError
@@ -20,7 +20,12 @@ app = typer.Typer(
 )
 app.command()(serve.serve)
 app.command()(database.migrate)
-app.command()(database.cleanup)
+app.command()(operate.cleanup)
+app.command()(operate.export)
+app.command()(operate.erase)
+app.command()(operate.doctor)
+app.command()(operate.backup)
+app.command()(operate.restore)
 app.command()(admin.audit)
 app.add_typer(tenants.tenant, name="tenant")
 app.add_typer(tenants.domain, name="domain")

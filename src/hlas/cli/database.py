@@ -9,7 +9,7 @@ import asyncpg
 import orjson
 import typer
 
-from hlas import messages, migrations, postgres, telemetry
+from hlas import migrations, postgres, telemetry
 from hlas import settings as configuration
 from hlas.db import Database, connect
 from hlas.migrations.roles import OPERATOR
@@ -89,21 +89,3 @@ def migrate(*, as_json: AsJson = False) -> None:
         upgrade(url)
     head = migrations.head()
     show({"revision": head}, as_json=as_json, text=f"The schema is at revision {head}.")
-
-
-def cleanup(*, as_json: AsJson = False) -> None:
-    """Remove what has outlived its time: old idempotency keys."""
-    hours = configuration.load().idempotency_ttl_hours
-
-    async def work(operators: Database) -> int:
-        removed = 0
-        while batch := await messages.reap_keys(operators, hours):
-            removed += batch
-        return removed
-
-    removed = with_operators(work)
-    show(
-        {"idempotency_keys": removed},
-        as_json=as_json,
-        text=f"Removed {removed} idempotency keys older than {hours} hours.",
-    )

@@ -51,6 +51,12 @@ def demo(name: str) -> Asset:
     return Asset(file.read_bytes(), MEDIA_TYPES[file.suffix])
 
 
+@cache
+def console(name: str) -> Asset:
+    file = HERE / "console" / name
+    return Asset(file.read_bytes(), MEDIA_TYPES[file.suffix])
+
+
 def widget_path(*, pinned: bool = False) -> str:
     """Where the script is: the stable address, or this version's own for ever."""
     return f"/widget/{widget().version}/widget.js" if pinned else "/widget.js"

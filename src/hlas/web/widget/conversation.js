@@ -55,15 +55,18 @@ const outbox = () =>
 /** @param {Entry} entry */
 const keep = (entry) => save("out:" + entry.key, entry);
 
+function clear() {
+  items = [];
+  known.clear();
+  wanted = false;
+}
+
 /** Brings the items in line with storage, which other tabs change too. */
 function sync() {
   const id = session()?.conversation_id;
   if (id !== current) {
-    if (!id) {
-      items = [];
-      known.clear();
-      wanted = false;
-    } else if (current) part++;
+    if (!id) clear();
+    else if (current) part++;
     cursor = 0;
     current = id;
     tell("session");
@@ -103,7 +106,7 @@ function merge(conversation, rows) {
     known.set((item.id = row.id), item);
     if (row.seq) {
       item.seq = row.seq;
-      item.at = Date.parse(`${row.created_at}`);
+      item.at = Date.parse(`${row.created_at}`) || item.at;
     }
   }
   sync();
@@ -254,6 +257,7 @@ export function resume() {
 
 export function reset() {
   for (const name of names("")) save(name);
+  clear();
   sync();
 }
 

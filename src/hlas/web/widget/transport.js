@@ -34,10 +34,14 @@ export const session = () => load("session");
  * @param {Refusal} refusal */
 export const isFinal = ({ status }) => /^4(?!01|08|09|25|29)/.test(`${status}`);
 
-/** Half of the wait is random, so that a crowd does not come back at once.
+/** Half of the wait is random, so that a crowd does not come back at once; an hour is the end, and
+ * a Retry-After that is no number is passed over.
  * @param {number} tries @param {Refusal} refusal */
 export const backoff = (tries, { after }) =>
-  Math.max(after * 1000, Math.min(3e4, 500 * 2 ** tries) * (0.5 + Math.random() / 2));
+  Math.min(
+    36e5,
+    Math.max((after || 0) * 1000, Math.min(3e4, 500 * 2 ** tries) * (0.5 + Math.random() / 2)),
+  );
 
 /** A body makes it a POST.
  * @param {string} path @param {string} [token] @param {object} [body] @param {string} [key]

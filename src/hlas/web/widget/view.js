@@ -43,7 +43,7 @@ const chips = h("div", { class: "chips" });
 const input = h("textarea", { rows: 1, maxlength: 2000, enterkeyhint: "send", input: grow });
 /** @type {HTMLButtonElement} */
 const sender = h("button", {}, icon(sendIcon));
-const form = h("form", { submit }, input, sender);
+export const form = h("form", { submit }, input, sender);
 /** @type {HTMLAnchorElement} */
 const privacy = h("a", { class: "meta", target: "_blank", rel: "noopener" });
 /** @type {HTMLDialogElement} */

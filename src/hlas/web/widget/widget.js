@@ -1,7 +1,7 @@
 import { listen, reset, resume, send, start } from "./conversation.js";
 import { load, save } from "./storage.js";
 import { setBase } from "./transport.js";
-import { dress, isNarrow, mount, render, toggle } from "./view.js";
+import { dress, form, isNarrow, mount, render, toggle } from "./view.js";
 
 const address = import.meta.url;
 const script = [...document.scripts].find((one) => one.src === address);
@@ -24,6 +24,7 @@ class HlasChat extends HTMLElement {
   /** Forgets the visitor, for computers that several people use. */
   reset() {
     toggle(false);
+    form.reset();
     reset();
     dress();
   }

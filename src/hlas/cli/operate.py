@@ -1,0 +1,238 @@
+"""Running the service: clean up, export, erase, look after it, back it up."""
+
+import asyncio
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any, BinaryIO
+from uuid import UUID
+
+import typer
+
+from hlas import backups, messages, privacy, retention
+from hlas import settings as configuration
+from hlas.cli.database import AsJson, database_url, prepare, show, with_operators
+from hlas.db import Database
+from hlas.doctor import examine
+from hlas.errors import TenantError
+from hlas.finding import Finding
+from hlas.postgres.cluster import locate
+from hlas.privacy import Count, Progress, Subject
+from hlas.settings import ConfigurationError, Settings
+
+Tenant = Annotated[str, typer.Option(help="The tenant's slug.")]
+Visitor = Annotated[str | None, typer.Option(help="The visitor's id, as the page gave it.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
+
+
+def cleanup(*, as_json: AsJson = False) -> None:
+    """Remove what has outlived its time: conversations past retention, old idempotency keys."""
+    hours = configuration.load().idempotency_ttl_hours
+
+    async def work(operators: Database) -> tuple[dict[str, Count], int]:
+        retired = await retention.run(operators)
+        keys = 0
+        while batch := await messages.reap_keys(operators, hours):
+            keys += batch
+        return retired, keys
+
+    retired, keys = with_operators(work)
+    lines = [f"{slug}: removed {_words(done)} past retention." for slug, done in retired.items()]
+    lines.append(f"Removed {keys} idempotency keys older than {hours} hours.")
+    show(
+        {
+            "retention": {slug: done.told() for slug, done in retired.items()},
+            "idempotency_keys": keys,
+        },
+        as_json=as_json,
+        text="\n".join(lines),
+    )
+
+
+def export(
+    tenant: Tenant,
+    visitor: Visitor = None,
+    output: Annotated[
+        Path | None, typer.Option(help="A file to write; without it, standard output.")
+    ] = None,
+    *,
+    anonymous: Annotated[
+        bool,
+        typer.Option("--anonymous", help="Pseudonyms for visitors, and no metadata of theirs."),
+    ] = False,
+) -> None:
+    """Write conversations and messages as JSON Lines."""
+
+    async def work(operators: Database) -> None:
+        whose = await privacy.subject(operators, tenant, visitor or None)
+        with (
+            _progress("Exporting", await privacy.size(operators, whose)) as progress,
+            _opened(output) as file,
+        ):
+            async for line in privacy.export(
+                operators, whose, anonymous=anonymous, on_progress=progress
+            ):
+                file.write(line)
+
+    with_operators(work)
+    if output:
+        typer.echo(f"Exported {tenant} to {output}.", err=True)
+
+
+@contextmanager
+def _opened(path: Path | None) -> Iterator[BinaryIO]:
+    """Standard output, or a file that only its owner reads and that gets its name when complete."""
+    if path is None:
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
+        return
+    new = path.with_name(f"{path.name}.new")
+    try:
+        new.unlink(missing_ok=True)
+        descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except OSError as error:
+        raise TenantError(f"{path} cannot be written: {error.strerror}") from None
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            yield file
+        new.replace(path)
+    except BaseException:
+        new.unlink(missing_ok=True)
+        raise
+
+
+@contextmanager
+def _progress(label: str, count: Count) -> Iterator[Progress]:
+    """On standard error, and only where somebody watches."""
+    with typer.progressbar(
+        length=count.messages, label=label, file=sys.stderr, hidden=not sys.stderr.isatty()
+    ) as bar:
+        yield bar.update
+
+
+def erase(
+    tenant: Tenant,
+    visitor: Visitor = None,
+    conversation: Annotated[UUID | None, typer.Option(help="One conversation's id.")] = None,
+    *,
+    anonymise: Annotated[
+        bool,
+        typer.Option("--anonymise", help="Keep what was said, and forget whose it is."),
+    ] = False,
+    yes: Yes = False,
+    as_json: AsJson = False,
+) -> None:
+    """Delete a visitor's conversations, or one conversation, for good."""
+    if bool(visitor) == bool(conversation):
+        raise TenantError("name either --visitor or --conversation")
+    work = privacy.anonymise if anonymise else privacy.erase
+    done = with_operators(_erasure(tenant, visitor, conversation, work, yes=yes))
+    verb = "Anonymised" if anonymise else "Erased"
+    show(done.told(), as_json=as_json, text=f"{verb} {_words(done)} of {tenant}.")
+
+
+def _erasure(
+    tenant: str, visitor: str | None, conversation: UUID | None, work: Any, *, yes: bool
+) -> Callable[[Database], Any]:
+    async def run(operators: Database) -> Count:
+        whose: Subject = await privacy.subject(operators, tenant, visitor, conversation)
+        found = await privacy.size(operators, whose)
+        if not yes:
+            _ask(f"{_words(found)} of {tenant}: go on, for good?")
+        with _progress("Working", found) as progress:
+            done: Count = await work(operators, whose, on_progress=progress)
+            return done
+
+    return run
+
+
+def _ask(question: str) -> None:
+    if not sys.stdin.isatty():
+        raise TenantError("nobody is there to ask; add --yes")
+    typer.confirm(question, abort=True, err=True)
+
+
+def _words(count: Count) -> str:
+    return (
+        f"{count.conversations} conversation{'' if count.conversations == 1 else 's'} with "
+        f"{count.messages} message{'' if count.messages == 1 else 's'}"
+    )
+
+
+def backup(
+    file: Annotated[Path, typer.Argument(help="The file to write.")], *, as_json: AsJson = False
+) -> None:
+    """Back up the embedded database into one file; the service may run meanwhile."""
+    size = backups.backup(_embedded("pg_dump").data_dir, file)
+    show(
+        {"file": str(file), "bytes": size},
+        as_json=as_json,
+        text=f"Wrote {file}, {size / 2**20:.1f} MiB. It holds all tenants' data: keep it safe.",
+    )
+
+
+def restore(
+    file: Annotated[Path, typer.Argument(help="A file that `hlas backup` wrote.")],
+    *,
+    yes: Yes = False,
+    as_json: AsJson = False,
+) -> None:
+    """Replace the embedded database by a backup; the service must not run."""
+    settings = _embedded("pg_restore")
+    if not yes:
+        _ask(f"Replace everything in {settings.data_dir} by {file}?")
+    found = backups.restore(settings.data_dir, file)
+    show(
+        found,
+        as_json=as_json,
+        text=f"Restored {found['tenants']} tenants, {found['conversations']} conversations and "
+        f"{found['messages']} messages.",
+    )
+
+
+def _embedded(program: str) -> Settings:
+    settings = prepare()
+    if not settings.embedded:
+        raise ConfigurationError(
+            f"DATABASE_URL: this server is not ours to back up or restore; use its own {program}"
+        )
+    return settings
+
+
+MARKS = {"ok": "ok", "warn": "WARN", "fail": "FAIL", "skip": "-"}
+
+
+def doctor(
+    url: Annotated[
+        str | None, typer.Option(help="Where visitors reach Hlas, as https://chat.example.com.")
+    ] = None,
+    page: Annotated[
+        str | None, typer.Option(help="A page with the widget, as https://shop.example/.")
+    ] = None,
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """Look for what goes wrong, and say how to mend it. Exit status 1 when something must be."""
+    found = _examine(url, page)
+    width = max(len(one.name) for one in found)
+    lines = []
+    for one in found:
+        lines.append(f"{MARKS[one.status]:<5} {one.name:<{width}}  {one.found}")
+        if one.mend and one.status != "ok":
+            lines.append(f"{'':<{width + 8}}mend: {one.mend}")
+    show([one.told() for one in found], as_json=as_json, text="\n".join(lines))
+    if any(one.status == "fail" for one in found):
+        raise typer.Exit(1)
+
+
+def _examine(service: str | None, page: str | None) -> list[Finding]:
+    try:
+        settings = prepare()
+    except ConfigurationError as error:
+        return [Finding("settings", "fail", str(error), "correct it in the environment or .env")]
+    if settings.embedded and locate(settings.data_dir.resolve()) is None:
+        return asyncio.run(examine(settings, None, service=service, page=page))
+    with database_url(settings) as url:
+        return asyncio.run(examine(settings, url, service=service, page=page))

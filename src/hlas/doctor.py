@@ -1,0 +1,351 @@
+"""What goes wrong with such a service, looked for one by one, and how to mend each."""
+
+import asyncio
+import math
+import shutil
+import stat
+import time
+import zlib
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Protocol
+
+import asyncpg
+
+from hlas import keys, migrations, website
+from hlas.db import Queries, connect
+from hlas.finding import Finding, Status
+from hlas.keys import FileKeys
+from hlas.migrations.roles import APPLICATION, OPERATOR, TENANT_ADMIN
+from hlas.settings import Settings
+from hlas.tokens import LEEWAY_SECONDS
+from hlas.website import Service
+
+queries = Queries.beside(__file__)
+
+AWAY = (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError)
+
+OLDEST_MAJOR = 15
+SECRET_DAYS = 180
+SECRET_BITS = 100
+CLOCK_SECONDS = 5.0
+LITTLE_SPACE = 2 * 2**30
+NO_SPACE = 256 * 2**20
+
+_TELLING = ("secret", "password", "changeme", "change-me", "example", "insecure", "12345678")
+# Nobody's proxy: who trusts these trusts everybody.
+_STRANGERS = ("1.1.1.1", "8.8.8.8", "93.184.215.14", "2606:4700:4700::1111")
+
+
+class Usage(Protocol):
+    """Of a disk, in bytes."""
+
+    @property
+    def free(self) -> int: ...
+
+
+async def examine(
+    settings: Settings, url: str | None, *, service: str | None = None, page: str | None = None
+) -> list[Finding]:
+    """Everything, in the order in which one would mend it; without `url` there is no database."""
+    found = await examine_database(url)
+    found += [
+        check_secret(settings),
+        check_limits(settings),
+        check_disk(settings.data_dir),
+        await check_redis(settings),
+        await check_allowlist(url, page),
+    ]
+    seen = Service(service, _signing_secret(settings)) if service else None
+    found.append(await check_address(settings, seen))
+    return found + await website.examine(seen, page)
+
+
+async def examine_database(url: str | None) -> list[Finding]:
+    if url is None:
+        return [Finding("database", "warn", "there is none yet", "`hlas serve` makes one")]
+    try:
+        connection = await connect(url)
+    except AWAY as error:
+        return [_unreachable(error)]
+    try:
+        return [
+            check_server(connection),
+            await check_migrations(connection),
+            await check_roles(connection),
+            await check_isolation(connection),
+            await check_durability(connection),
+            await check_clock(connection),
+        ]
+    finally:
+        await connection.close()
+
+
+def _unreachable(error: Exception) -> Finding:
+    reason = str(error).partition("\n")[0] or type(error).__name__
+    return Finding(
+        "database",
+        "fail",
+        f"it cannot be reached: {reason}",
+        "start it, and check the address, user and password in DATABASE_URL",
+    )
+
+
+def check_server(connection: asyncpg.Connection) -> Finding:
+    version = connection.get_server_version()
+    found = f"PostgreSQL {version.major}.{version.minor}"
+    if version.major < OLDEST_MAJOR:
+        return Finding("database", "fail", found, f"upgrade it to {OLDEST_MAJOR} or newer")
+    return Finding("database", "ok", found)
+
+
+async def check_migrations(connection: asyncpg.Connection) -> Finding:
+    try:
+        current = await connection.fetchval("select version_num from alembic_version")
+    except asyncpg.UndefinedTableError:
+        current = None
+    head = migrations.head()
+    if current == head:
+        return Finding("migrations", "ok", f"the schema is at revision {head}")
+    found = f"the schema is at revision {current}, this version of Hlas needs {head}"
+    if current is not None and current > head:
+        return Finding("migrations", "fail", found, "install the newer version of Hlas")
+    return Finding("migrations", "fail", found, "run `hlas migrate`")
+
+
+async def check_roles(connection: asyncpg.Connection) -> Finding:
+    rows = await connection.fetch(queries.serving_roles, [APPLICATION, TENANT_ADMIN])
+    missing = {APPLICATION, TENANT_ADMIN} - {row["name"] for row in rows}
+    if missing:
+        names = ", ".join(sorted(missing))
+        return Finding("role", "fail", f"missing: {names}", "run `hlas migrate`")
+    for row in rows:
+        if row["unsafe"]:
+            return Finding(
+                "role",
+                "fail",
+                f"{row['name']} may pass by the isolation of tenants",
+                f"alter role {row['name']} nosuperuser nobypassrls nocreaterole;",
+            )
+        if row["owner"]:
+            return Finding(
+                "role",
+                "fail",
+                f"{row['name']} owns tables, and could switch their isolation off",
+                f"reassign owned by {row['name']} to the user that migrates;",
+            )
+    login = await connection.fetchrow(queries.login)
+    if login["unsafe"]:
+        return Finding(
+            "role",
+            "warn",
+            f"{login['name']} in DATABASE_URL is a superuser or bypasses isolation; requests are "
+            f"served as {APPLICATION}, but a leaked DATABASE_URL gives everything away",
+            "make an ordinary role that owns the database, and use that",
+        )
+    return Finding("role", "ok", f"requests are served as {APPLICATION}, bound by isolation")
+
+
+async def check_isolation(connection: asyncpg.Connection) -> Finding:
+    rows = await connection.fetch(queries.isolation)
+    wrong = {row["name"]: _gap(row) for row in rows if _gap(row)}
+    if not rows:
+        return Finding("isolation", "fail", "there are no tables", "run `hlas migrate`")
+    if wrong:
+        mend = " ".join(
+            f"alter table {name} enable row level security, force row level security;"
+            if "row-level security" in gap
+            else f"restore the policies of {name} as its migration made them;"
+            for name, gap in wrong.items()
+        )
+        told = ", ".join(f"{name}: {gap}" for name, gap in wrong.items())
+        return Finding("isolation", "fail", told, mend)
+    return Finding("isolation", "ok", f"enforced by the database on all {len(rows)} tables")
+
+
+def _gap(row: asyncpg.Record) -> str:
+    if not row["enabled"]:
+        return "row-level security is off"
+    if not row["forced"]:
+        return "row-level security is not forced"
+    if not row["guarded"]:
+        return "the policy tenant_isolation is missing or changed"
+    return "another policy lets visitors' requests in" if row["open"] else ""
+
+
+async def check_durability(connection: asyncpg.Connection) -> Finding:
+    row = await connection.fetchrow(queries.durability)
+    off = [name for name, value in row.items() if value == "off"]
+    if not off:
+        return Finding("durability", "ok", "what is acknowledged is on disk")
+    return Finding(
+        "durability",
+        "fail",
+        f"{', '.join(off)} off: a crash loses messages that visitors saw as sent",
+        " ".join(f"alter system set {name} = on;" for name in off)
+        + " select pg_reload_conf(); and look for the same in alter role and alter database",
+    )
+
+
+async def check_clock(
+    connection: asyncpg.Connection, clock: Callable[[], float] = time.time
+) -> Finding:
+    asked = time.monotonic()
+    before = clock()
+    theirs = await connection.fetchval(queries.clock)
+    return compare_clocks("the database", theirs - before - (time.monotonic() - asked) / 2)
+
+
+def compare_clocks(whose: str, ahead: float) -> Finding:
+    if abs(ahead) <= CLOCK_SECONDS:
+        return Finding("clock", "ok", f"within {CLOCK_SECONDS:.0f} s of {whose}")
+    direction = "behind" if ahead > 0 else "ahead of"
+    status: Status = "fail" if abs(ahead) > LEEWAY_SECONDS else "warn"
+    return Finding(
+        "clock",
+        status,
+        f"this machine is {abs(ahead):.0f} s {direction} {whose}",
+        "let all machines follow a time server (chrony, systemd-timesyncd)",
+    )
+
+
+def check_secret(settings: Settings, now: Callable[[], float] = time.time) -> Finding:
+    if not _has_secret(settings):
+        return Finding("secret", "skip", "there is none yet: `hlas serve` makes one")
+    source = keys.from_settings(settings)
+    if any(is_weak(secret) for secret in source.secrets()):
+        return Finding(
+            "secret",
+            "fail",
+            "a signing secret can be guessed: it repeats itself, or is made of words",
+            "make one with `openssl rand -base64 48`",
+        )
+    if not isinstance(source, FileKeys):
+        return Finding("secret", "ok", "strong; from the environment, so its age is not known")
+    status = source.path.stat()
+    if stat.S_IMODE(status.st_mode) & 0o077:
+        return Finding(
+            "secret", "fail", f"others may read {source.path}", f"chmod 600 {source.path}"
+        )
+    days = (now() - status.st_mtime) / 86400
+    if days > SECRET_DAYS:
+        return Finding("secret", "warn", f"it is {days:.0f} days old", "run `hlas secret rotate`")
+    return Finding("secret", "ok", f"strong, and {max(0, days):.0f} days old")
+
+
+def _has_secret(settings: Settings) -> bool:
+    """Asking for the file's secrets would make them."""
+    file = settings.data_dir / "widget-secrets.json"
+    return bool(settings.signing_secrets) or file.exists()
+
+
+def _signing_secret(settings: Settings) -> str:
+    return keys.from_settings(settings).secrets()[0] if _has_secret(settings) else ""
+
+
+def is_weak(secret: str) -> bool:
+    """By its looks: too little variety, repetition, or the words people write into examples."""
+    length = len(secret)
+    shares = [count / length for count in Counter(secret).values()]
+    bits = -sum(share * math.log2(share) for share in shares) * length
+    repeats = len(zlib.compress(secret.encode(), 9)) < 0.8 * length
+    return bits < SECRET_BITS or repeats or any(word in secret.lower() for word in _TELLING)
+
+
+def check_limits(settings: Settings) -> Finding:
+    if not settings.rate_limit_enforce:
+        return Finding(
+            "limits", "warn", "they are counted and not enforced", "set RATE_LIMIT_ENFORCE=true"
+        )
+    off = [
+        name.upper()
+        for name in type(settings).model_fields
+        if name.startswith("rate_limit_") and getattr(settings, name) is None
+    ]
+    if off:
+        mend = f"set {', '.join(off)}, unless that is what you want"
+        return Finding("limits", "warn", f"off: {', '.join(off)}", mend)
+    return Finding("limits", "ok", "all are enforced")
+
+
+def check_disk(path: Path, usage: Callable[[Path], Usage] = shutil.disk_usage) -> Finding:
+    # DATA_DIR may not be there yet; its disk is that of the directory it will be made in.
+    place = next((one for one in (path, *path.resolve().parents) if one.exists()), path)
+    free = usage(place).free
+    found = f"{free / 2**30:.1f} GiB free for {path}"
+    if free >= LITTLE_SPACE:
+        return Finding("disk", "ok", found)
+    mend = "free some space, or let tenants keep less (`retention_days`), then `hlas cleanup`"
+    return Finding("disk", "fail" if free < NO_SPACE else "warn", found, mend)
+
+
+async def check_redis(settings: Settings) -> Finding:
+    if not settings.redis_url:
+        return Finding("redis", "skip", "REDIS_URL is empty: each process keeps its own limits")
+    from redis.asyncio import Redis  # noqa: PLC0415  # only for those who use it
+    from redis.exceptions import RedisError  # noqa: PLC0415  # the same
+
+    client: Any = Redis.from_url(settings.redis_url, socket_timeout=3, socket_connect_timeout=3)
+    try:
+        before = time.time()
+        seconds, micros = await client.time()
+        ahead = seconds + micros / 1e6 - (before + time.time()) / 2
+        policy = (await client.info("memory")).get("maxmemory_policy", "noeviction")
+    except (RedisError, OSError, asyncio.TimeoutError) as error:
+        return Finding(
+            "redis",
+            "fail",
+            f"it does not answer ({type(error).__name__}): every process keeps limits by itself",
+            "start it, and check REDIS_URL",
+        )
+    finally:
+        await client.aclose()
+    if abs(ahead) > CLOCK_SECONDS:
+        clock = compare_clocks("Redis", ahead)
+        return Finding("redis", "warn", clock.found, clock.mend)
+    if policy not in {"noeviction", "volatile-ttl"}:
+        mend = "give it memory enough and set maxmemory-policy noeviction"
+        return Finding("redis", "warn", f"it may evict limits ({policy})", mend)
+    return Finding("redis", "ok", "it answers, and shares limits between all processes")
+
+
+async def check_allowlist(url: str | None, page: str | None) -> Finding:
+    if page is None or url is None:
+        missing = "no page was named with --page" if page is None else "there is no database yet"
+        return Finding("allowlist", "skip", missing)
+    origin = website.origin_of(page)
+    if origin is None:
+        return Finding("allowlist", "fail", f"{page} is not a page's address", "https://…")
+    try:
+        connection = await connect(url, OPERATOR)
+        try:
+            row = await connection.fetchrow(
+                queries.tenant_of_origin, origin.scheme, origin.hosts, origin.port
+            )
+        finally:
+            await connection.close()
+    except AWAY:
+        return Finding("allowlist", "skip", "the database cannot be asked")
+    if row is None:
+        mend = f"hlas domain add SLUG {origin}"
+        return Finding("allowlist", "fail", f"no tenant allows {origin}", mend)
+    if not row["is_active"]:
+        mend = f"hlas tenant enable {row['slug']}"
+        return Finding("allowlist", "fail", f"the tenant {row['slug']} is disabled", mend)
+    return Finding("allowlist", "ok", f"{origin} belongs to {row['slug']}")
+
+
+async def check_address(settings: Settings, service: Service | None) -> Finding:
+    """As whom the service would limit a request from here, asked the way visitors take."""
+    trusted = settings.trusted_proxies
+    if sum(trusted.trust(stranger) for stranger in _STRANGERS) > 1:
+        return Finding(
+            "address",
+            "fail",
+            "TRUSTED_PROXIES trusts everybody, so visitors choose the address they are limited by",
+            "name the networks of your proxies only",
+        )
+    if service is None:
+        return Finding("address", "skip", "the service's address was not named with --url")
+    return await website.check_address(service)

@@ -1,0 +1,284 @@
+"""Visitors' data for those whose it is: exported, erased, or no longer anybody's."""
+
+import asyncio
+import hashlib
+import hmac
+import secrets
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+import asyncpg
+import orjson
+
+from hlas import tenants
+from hlas.audit import COMMAND_LINE, Change, record
+from hlas.db import Database, Queries, Row
+
+queries = Queries.beside(__file__)
+
+# What one transaction touches: milliseconds, which no visitor notices.
+BATCH_MESSAGES = 500
+BATCH_CONVERSATIONS = 100
+PAGE = 200
+
+Progress = Callable[[int], object]
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """Whose data: all of a tenant's, one visitor's, or one conversation."""
+
+    tenant_id: UUID
+    visitor_id: str | None = None
+    conversation_id: UUID | None = None
+
+    @property
+    def arguments(self) -> tuple[UUID, str | None, UUID | None]:
+        return self.tenant_id, self.visitor_id, self.conversation_id
+
+    @property
+    def target(self) -> str:
+        """As the audit names it: never by the visitor's own id, nor by a hash one could guess."""
+        if self.conversation_id is not None:
+            return f"conversation {self.conversation_id}"
+        return "visitor" if self.visitor_id is not None else "tenant"
+
+
+@dataclass(slots=True)
+class Count:
+    conversations: int = 0
+    messages: int = 0
+
+    def add(self, conversations: int, messages: int) -> None:
+        self.conversations += conversations
+        self.messages += messages
+
+    def __bool__(self) -> bool:
+        return bool(self.conversations or self.messages)
+
+    def told(self) -> dict[str, int]:
+        return {"conversations": self.conversations, "messages": self.messages}
+
+
+async def subject(
+    operators: Database, slug: str, visitor_id: str | None = None, conversation: UUID | None = None
+) -> Subject:
+    tenant = await tenants.by_slug(operators, slug)
+    return Subject(UUID(tenant["id"]), visitor_id, conversation)
+
+
+async def size(operators: Database, whose: Subject) -> Count:
+    row = await operators.one(queries.size, *whose.arguments)
+    return Count(row["conversations"], row["messages"]) if row else Count()
+
+
+async def export(
+    operators: Database,
+    whose: Subject,
+    *,
+    anonymous: bool = False,
+    on_progress: Progress = lambda _: None,
+    change: Change = COMMAND_LINE,
+) -> AsyncIterator[bytes]:
+    """JSON Lines: each conversation, then its messages; a page at a time is all that is in memory.
+
+    Anonymous: a visitor's id becomes a pseudonym that holds within this export and nowhere else.
+    """
+    name = _pseudonyms() if anonymous else _same
+    done = Count()
+    async for conversation in _conversations(operators, whose):
+        yield _line(_conversation(conversation, name, anonymous=anonymous))
+        done.add(1, 0)
+        async for message in _messages(operators, whose.tenant_id, conversation["id"]):
+            yield _line(_message(message, conversation["id"], anonymous=anonymous))
+            done.add(0, 1)
+            on_progress(1)
+    async with operators.transaction() as connection:
+        await record(
+            connection, change, whose.tenant_id, "privacy.export", whose.target, after=done.told()
+        )
+
+
+async def _conversations(operators: Database, whose: Subject) -> AsyncIterator[Row]:
+    after = None
+    while True:
+        page = await operators.all(
+            queries.export_conversations, whose.tenant_id, whose.visitor_id, after, PAGE
+        )
+        for row in page:
+            yield row
+        if len(page) < PAGE:
+            return
+        after = page[-1]["id"]
+
+
+async def _messages(
+    operators: Database, tenant_id: UUID, conversation_id: UUID
+) -> AsyncIterator[Row]:
+    after = 0
+    while True:
+        page = await operators.all(queries.export_messages, tenant_id, conversation_id, after, PAGE)
+        for row in page:
+            yield row
+        if len(page) < PAGE:
+            return
+        after = page[-1]["seq"]
+
+
+def _same(visitor_id: str) -> str:
+    return visitor_id
+
+
+def _pseudonyms() -> Callable[[str], str]:
+    # The key is thrown away with the export: without it nobody can try ids until one fits.
+    key = secrets.token_bytes(32)
+    return lambda visitor_id: hmac.new(key, visitor_id.encode(), hashlib.sha256).hexdigest()[:24]
+
+
+def _line(value: dict[str, Any]) -> bytes:
+    return orjson.dumps(value, option=orjson.OPT_APPEND_NEWLINE)
+
+
+def _conversation(row: Row, name: Callable[[str], str], *, anonymous: bool) -> dict[str, Any]:
+    return {
+        "type": "conversation",
+        "id": str(row["id"]),
+        "status": row["status"],
+        "visitor_id": name(row["visitor_id"]) if row["visitor_id"] else None,
+        "origin": row["origin"],
+        "metadata": {} if anonymous else row["meta"],
+        "created_at": row["created_at"],
+        "last_message_at": row["last_message_at"],
+    }
+
+
+def _message(row: Row, conversation_id: UUID, *, anonymous: bool) -> dict[str, Any]:
+    return {
+        "type": "message",
+        "conversation_id": str(conversation_id),
+        "id": str(row["id"]),
+        "seq": row["seq"],
+        "role": row["role"],
+        "content": row["content"],
+        "metadata": {} if anonymous and row["role"] == "user" else row["meta"],
+        "created_at": row["created_at"],
+    }
+
+
+async def erase(
+    operators: Database,
+    whose: Subject,
+    *,
+    on_progress: Progress = lambda _: None,
+    change: Change = COMMAND_LINE,
+) -> Count:
+    """Delete conversations with all that belongs to them, in short transactions.
+
+    Stopped half-way it leaves closed conversations, and doing it again deletes the rest.
+    """
+    await operators.execute(queries.close_conversations, *whose.arguments)
+
+    async def batch(connection: asyncpg.Connection, done: Count) -> bool:
+        rows = await connection.fetch(queries.next_to_erase, *whose.arguments, BATCH_CONVERSATIONS)
+        before = done.messages
+        await remove_some(connection, rows, done)
+        on_progress(done.messages - before)
+        return bool(rows)
+
+    return await in_batches(operators, batch, change, whose, "privacy.erase")
+
+
+async def remove_some(connection: asyncpg.Connection, rows: Sequence[Row], done: Count) -> None:
+    """Of these locked conversations, those that fit into one batch; of a huge one, its end."""
+    fitting: list[Row] = []
+    messages = 0
+    for row in rows:
+        if messages + row["last_seq"] > BATCH_MESSAGES:
+            break
+        messages += row["last_seq"]
+        fitting.append(row)
+    if fitting:
+        await connection.execute(
+            queries.remove_conversations,
+            [row["tenant_id"] for row in fitting],
+            [row["id"] for row in fitting],
+        )
+        done.add(len(fitting), messages)
+    elif rows:
+        huge = rows[0]
+        left = huge["last_seq"] - BATCH_MESSAGES
+        await connection.execute(
+            queries.shorten_conversation, huge["tenant_id"], huge["id"], left, BATCH_MESSAGES
+        )
+        done.add(0, BATCH_MESSAGES)
+
+
+async def anonymise(
+    operators: Database,
+    whose: Subject,
+    *,
+    on_progress: Progress = lambda _: None,
+    change: Change = COMMAND_LINE,
+) -> Count:
+    """Forget whose conversations these are, and keep what was said."""
+    after: UUID | None = None
+    # The part of one long conversation that was done in earlier batches.
+    seen = 0
+
+    async def batch(connection: asyncpg.Connection, done: Count) -> bool:
+        nonlocal after, seen
+        row = await connection.fetchrow(queries.next_to_anonymise, *whose.arguments, after)
+        if row is None:
+            return False
+        until = min(seen + BATCH_MESSAGES, row["last_seq"])
+        await connection.execute(queries.forget_metadata, whose.tenant_id, row["id"], seen, until)
+        done.add(0, until - seen)
+        on_progress(until - seen)
+        seen = until
+        if until == row["last_seq"]:
+            await connection.execute(queries.forget_visitor, whose.tenant_id, row["id"])
+            done.add(1, 0)
+            after, seen = row["id"], 0
+        return True
+
+    return await in_batches(operators, batch, change, whose, "privacy.anonymise")
+
+
+async def in_batches(
+    operators: Database,
+    batch: Callable[[asyncpg.Connection, Count], Awaitable[bool]],
+    change: Change,
+    whose: Subject,
+    action: str,
+) -> Count:
+    """One short transaction after another, and a rest as long as each: visitors come first.
+
+    The audit gets one row with the counts, in the transaction that finds nothing left to do.
+    """
+    done = Count()
+    try:
+        while True:
+            started = time.monotonic()
+            async with operators.transaction() as connection:
+                counted = Count(done.conversations, done.messages)
+                more = await batch(connection, counted)
+                if not more and counted:
+                    await _tell(connection, change, whose, action, counted)
+            done = counted
+            if not more:
+                return done
+            await asyncio.sleep(time.monotonic() - started)
+    except BaseException:
+        if done:
+            async with operators.transaction() as connection:
+                await _tell(connection, change, whose, action, done)
+        raise
+
+
+async def _tell(
+    connection: asyncpg.Connection, change: Change, whose: Subject, action: str, done: Count
+) -> None:
+    await record(connection, change, whose.tenant_id, action, whose.target, after=done.told())

@@ -1,0 +1,24 @@
+-- name: add_signin
+insert into signins (tenant_id, id, administrator_id, secret_hash)
+select a.tenant_id, $1, a.id, $3
+from administrators a
+where a.id = $2 and a.revoked_at is null
+
+-- name: signin_by_secret
+-- Ended by half a day, by two idle hours, by revoking the key, or with the key's tenant.
+select s.tenant_id, s.id, s.administrator_id,
+       s.last_seen_at < now() - interval '1 minute' as rested
+from signins s
+join administrators a on a.tenant_id = s.tenant_id and a.id = s.administrator_id
+where s.secret_hash = $1 and a.revoked_at is null
+  and s.created_at > now() - interval '12 hours' and s.last_seen_at > now() - interval '2 hours'
+
+-- name: note_signin
+update signins set last_seen_at = now() where tenant_id = $1 and id = $2
+
+-- name: end_signin
+delete from signins where secret_hash = $1
+
+-- name: forget_signins
+delete from signins
+where created_at < now() - interval '12 hours' or last_seen_at < now() - interval '2 hours'

@@ -1,0 +1,176 @@
+"""What went on, by tenant and minute: counted in memory, written to the database now and then."""
+
+import asyncio
+from collections import deque
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Literal
+from uuid import UUID
+
+import asyncpg
+import uuid_utils
+
+from hlas import telemetry
+from hlas.audit import SERVICE
+from hlas.db import Database, Queries, Row
+from hlas.errors import Unavailable
+
+queries = Queries.beside(__file__)
+
+Span = Literal["minute", "hour"]
+
+FLUSH_SECONDS = 10.0
+FORGET_SECONDS = 600.0
+KEPT_DAYS = 8
+# A flood is counted in full, but only the latest of it are kept one by one.
+SAMPLES = 100
+# Of a long outage of the database the rest is dropped, rather than grow for ever.
+MOST_COUNTS = 100_000
+
+_NOBODY = str(SERVICE)
+
+
+@dataclass(frozen=True, slots=True)
+class Blocked:
+    """A refused request, as its log line tells of it."""
+
+    created_at: datetime
+    tenant_id: str
+    id: UUID
+    reason: str
+    scope: str
+    route: str
+    conversation_id: str | None
+    request_id: str
+
+
+class Traffic:
+    """One for each worker; on the way of a request it costs an addition in a dictionary."""
+
+    def __init__(self) -> None:
+        self._counts: dict[tuple[str, str, str], int] = {}
+        self._blocked: deque[Blocked] = deque(maxlen=SAMPLES)
+        # What a database that was away has not got yet, by the moment it was taken.
+        self._owed: list[tuple[datetime, str, str, str, int]] = []
+
+    def count(self, kind: str, detail: str = "") -> None:
+        key = (telemetry.known("tenant_id") or _NOBODY, kind, detail)
+        self._counts[key] = self._counts.get(key, 0) + 1
+
+    def block(self, reason: str, scope: str, route: str) -> None:
+        self.count("blocked", f"{reason}/{scope}")
+        self._blocked.append(
+            Blocked(
+                created_at=datetime.now(UTC),
+                tenant_id=telemetry.known("tenant_id") or _NOBODY,
+                id=UUID(str(uuid_utils.uuid7())),
+                reason=reason,
+                scope=scope,
+                route=route,
+                conversation_id=telemetry.known("conversation_id"),
+                request_id=telemetry.request_id(),
+            )
+        )
+
+    async def keep(self, operators: Database) -> None:
+        """Write what was counted, every few seconds, and forget what is old."""
+        forget_at = 0.0
+        clock = asyncio.get_running_loop().time
+        while True:
+            await asyncio.sleep(FLUSH_SECONDS)
+            try:
+                await self.flush(operators)
+                if clock() >= forget_at:
+                    await forget(operators)
+                    forget_at = clock() + FORGET_SECONDS
+            except (Unavailable, asyncpg.PostgresError) as error:
+                telemetry.warning("traffic_paused", error=type(error).__name__)
+
+    async def flush(self, operators: Database) -> None:
+        """Everything counted so far into the database; what cannot be written now is kept."""
+        now = datetime.now(UTC)
+        counts, self._counts = self._counts, {}
+        self._owed += [(now, *key, count) for key, count in counts.items()]
+        del self._owed[:-MOST_COUNTS]
+        owed, self._owed = self._owed, []
+        blocked = list(self._blocked)
+        self._blocked.clear()
+        try:
+            if owed:
+                await operators.execute(queries.add_counts, *_columns(owed))
+                owed = []
+            if blocked:
+                await operators.execute(queries.add_blocked, *_columns(_fields(blocked)))
+                blocked = []
+        finally:
+            self._owed = owed + self._owed
+            self._blocked.extendleft(reversed(blocked[: SAMPLES - len(self._blocked)]))
+
+
+def _columns(rows: list[tuple[Any, ...]]) -> list[list[Any]]:
+    return [list(column) for column in zip(*rows, strict=True)]
+
+
+def _fields(blocked: list[Blocked]) -> list[tuple[Any, ...]]:
+    return [
+        (
+            one.created_at,
+            one.tenant_id,
+            one.id,
+            one.reason,
+            one.scope,
+            one.route,
+            one.conversation_id,
+            one.request_id,
+        )
+        for one in blocked
+    ]
+
+
+async def forget(operators: Database) -> None:
+    """Delete what no plot and no list shows any more."""
+    oldest = datetime.now(UTC) - timedelta(days=KEPT_DAYS)
+    await operators.execute(queries.forget_minutes)
+    await operators.execute(queries.forget_hours)
+    await operators.execute(
+        queries.forget_blocked, UUID(int=int(oldest.timestamp() * 1000) << 80)
+    )
+
+
+async def by_start(
+    database: Database, span: Span, since: datetime, tenant_id: UUID | None
+) -> list[Row]:
+    """Rows of start, kind, detail and count; of one tenant or of all."""
+    return await database.all(queries.counts_by_start, span, since, tenant_id)
+
+
+async def by_tenant(database: Database, span: Span, since: datetime) -> list[Row]:
+    return await database.all(queries.counts_by_tenant, span, since)
+
+
+async def blocked_requests(
+    database: Database,
+    *,
+    tenant_id: UUID | None = None,
+    reason: str | None = None,
+    request_id: str | None = None,
+    before: UUID | None = None,
+    limit: int = 50,
+) -> tuple[list[Row], UUID | None]:
+    """The latest refused requests, newest first, and where the next page starts."""
+    rows = await database.all(
+        queries.list_blocked, tenant_id, reason, request_id, before, limit + 1
+    )
+    return rows[:limit], rows[limit - 1]["id"] if len(rows) > limit else None
+
+
+async def incidents(
+    database: Database,
+    *,
+    tenant_id: UUID | None = None,
+    before: UUID | None = None,
+    limit: int = 50,
+) -> tuple[list[Row], UUID | None]:
+    """What went wrong at tenants, newest first."""
+    rows = await database.all(queries.list_incidents, tenant_id, before, limit + 1)
+    return rows[:limit], rows[limit - 1]["id"] if len(rows) > limit else None

@@ -1,0 +1,215 @@
+"""The command line as people use it: in processes, with one clear line for what is wrong."""
+
+import io
+import re
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+import typer
+
+from clusters import open_directory
+from hlas import cli
+from processes import environment, hlas, serve_process
+
+
+class Shell:
+    """Commands on one database, from an empty directory, each in a process of its own."""
+
+    def __init__(self, cwd: Path, **variables: str) -> None:
+        self.cwd = cwd
+        self.variables = variables
+
+    def run(self, *arguments: str) -> tuple[int, str, str]:
+        done = hlas(*arguments, cwd=self.cwd, **self.variables)
+        return done.returncode, done.stdout, done.stderr
+
+    def json(self, *arguments: str) -> Any:
+        status, stdout, stderr = self.run(*arguments, "--json")
+        assert status == 0, stderr
+        return orjson.loads(stdout)
+
+    def fails(self, *arguments: str) -> str:
+        """The one line that a failing command says."""
+        status, stdout, stderr = self.run(*arguments)
+        assert status != 0, stdout
+        assert "Traceback" not in stderr
+        lines = [line for line in stderr.splitlines() if line.strip()]
+        assert len(lines) == 1, stderr
+        assert stdout == ""
+        return lines[0]
+
+
+class Inside(Shell):
+    """The same without a process: starting one costs more than most commands do."""
+
+    def __init__(self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+        self.capsys = capsys
+        self.monkeypatch = monkeypatch
+
+    def run(self, *arguments: str) -> tuple[int, str, str]:
+        self.monkeypatch.setattr("sys.argv", ["hlas", *arguments])
+        self.capsys.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        stdout, stderr = self.capsys.readouterr()
+        # What the interpreter does with an exit that is a text.
+        if isinstance(ended.value.code, str):
+            return 1, stdout, f"{stderr}{ended.value.code}\n"
+        return int(ended.value.code or 0), stdout, stderr
+
+
+@pytest.fixture
+def shell(database_url: str, tmp_path: Path) -> Shell:
+    return Shell(tmp_path, **environment(database_url))
+
+
+@pytest.fixture
+def inside(
+    database_url: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> Inside:
+    monkeypatch.chdir(tmp_path)
+    for name, value in environment(database_url).items():
+        monkeypatch.setenv(name, value)
+    return Inside(capsys, monkeypatch)
+
+
+def commands(command: Any, *path: str) -> Iterator[tuple[str, Any]]:
+    if hasattr(command, "commands"):
+        for name, inner in command.commands.items():
+            yield from commands(inner, *path, name)
+    else:
+        yield " ".join(path), command
+
+
+def test_help(tmp_path: Path) -> None:
+    """Every command explains itself and its options, and prints JSON when it is asked to."""
+    found = dict(commands(typer.main.get_command(cli.app)))
+    wanted = {"serve", "migrate", "cleanup"}
+    wanted |= {f"tenant {verb}" for verb in ("add", "list", "enable", "disable", "remove")}
+    wanted |= {f"domain {verb}" for verb in ("add", "list", "remove")}
+    assert wanted <= set(found)
+    for name, command in found.items():
+        assert command.help, name
+        for parameter in command.params:
+            assert getattr(parameter, "help", None), (name, parameter.name)
+        options = {option for parameter in command.params for option in parameter.opts}
+        # `serve` prints for people alone, `export` lines of JSON alone.
+        assert "--json" in options or name in {"serve", "export"}, name
+    status, text, _ = Shell(tmp_path, **environment()).run("--help")
+    assert status == 0
+    assert "Usage: hlas" in text
+
+
+def test_tenants(inside: Inside) -> None:
+    """Tenants and domains: add, list, disable, enable, remove; JSON where it is asked for."""
+    assert inside.json("tenant", "list") == []
+    added = inside.json(
+        "tenant", "add", "My shop", "--slug", "shop", "--domain", "Shop.Example",
+        "--domain", "*.háčky.example",
+    )  # fmt: skip
+    assert sorted(added["domains"]) == ["*.xn--hky-ela4t.example", "shop.example"]
+    assert "Disabled shop." in inside.run("tenant", "disable", "shop")[1]
+    assert inside.json("tenant", "list")[0]["is_active"] is False
+    assert inside.json("tenant", "enable", "shop") == {"slug": "shop", "is_active": True}
+    assert inside.json("domain", "add", "shop", "localhost")["domain"] == "localhost"
+    assert inside.json("domain", "remove", "shop", "SHOP.example.")["domain"] == "shop.example"
+    assert inside.json("domain", "list", "shop") == ["*.xn--hky-ela4t.example", "localhost"]
+    assert "shop" in inside.run("tenant", "list")[1]
+    assert inside.json("tenant", "remove", "shop", "--yes") == {"slug": "shop"}
+    assert inside.json("tenant", "list") == []
+
+
+def test_mistakes(inside: Inside) -> None:
+    """A mistake is one clear line and a non-zero exit, and changes nothing."""
+    inside.json("tenant", "add", "One", "--slug", "one", "--domain", "one.example")
+    before = inside.json("tenant", "list")
+    for arguments, word in (
+        (("tenant", "add", "Again", "--slug", "one"), "one"),
+        (("tenant", "add", "Bad", "--slug", "No Good"), "slug"),
+        (("tenant", "add", "", "--slug", "empty"), "name"),
+        (("tenant", "add", "Thief", "--slug", "thief", "--domain", "one.example"), "domain"),
+        (("domain", "add", "one", "not a domain"), "domain"),
+        (("domain", "add", "one", "*.com"), "wildcard"),
+        (("domain", "remove", "one", "two.example"), "domain"),
+        (("tenant", "disable", "nobody"), "nobody"),
+    ):
+        line = inside.fails(*arguments)
+        assert line.startswith("hlas: ")
+        assert word in line, line
+    assert inside.json("tenant", "list") == before
+    inside.monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
+    assert inside.run("tenant", "remove", "one")[0] != 0
+    assert inside.json("tenant", "list") == before
+
+
+def test_migrate_and_cleanup(inside: Inside) -> None:
+    """Both can be repeated, and say what they did."""
+    revision = inside.json("migrate")["revision"]
+    assert f"revision {revision}" in inside.run("migrate")[1]
+    assert inside.json("cleanup")["idempotency_keys"] == 0
+
+
+def test_bad_environment(tmp_path: Path) -> None:
+    """Edge case 31: a bad value, no secret, nobody there: one line that names the variable."""
+    secret = {"WIDGET_SESSION_JWT_SECRET": "x" * 32}
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        nobody = f"postgresql://a:swordfish@127.0.0.1:{closed.getsockname()[1]}/hlas"
+        for variables, name in (
+            ({"RATE_LIMIT_SESSION_IP": "lots"}, "RATE_LIMIT_SESSION_IP"),
+            ({"TRUSTED_PROXIES": "everybody"}, "TRUSTED_PROXIES"),
+            ({"LOG_LEVEL": "loud"}, "LOG_LEVEL"),
+            ({"DATABASE_URL": "mysql://x"}, "DATABASE_URL"),
+            ({"DATABASE_URL": nobody}, "WIDGET_SESSION_JWT_SECRET"),
+            ({"DATABASE_URL": nobody, **secret}, "DATABASE_URL"),
+            ({"DATABASE_URL": "postgresql://nobody.invalid/x", **secret}, "DATABASE_URL"),
+        ):
+            shell = Shell(tmp_path, **environment(), **variables)
+            line = shell.fails("serve", "--port", "0")
+            assert line.startswith(f"hlas: {name}: "), line
+            assert "swordfish" not in line
+    assert not (tmp_path / ".hlas").exists(), "a start that failed left something behind"
+
+
+def test_port_in_use(shell: Shell) -> None:
+    """A port in use is one line that says what to do, before anything is started."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        line = shell.fails("serve", "--port", port)
+    assert port in line
+    assert "--port" in line
+
+
+def test_database_refuses(database_url: str, tmp_path: Path) -> None:
+    """A wrong password or database is one line without the password."""
+    head, _, query = database_url.partition("?")
+    wrong = re.sub(r":[^:@/]+@", ":swordfish@", head)
+    missing = f"{head.rpartition('/')[0]}/missing"
+    for url in (f"{wrong}?{query}", f"{missing}?{query}"):
+        line = Shell(tmp_path, **environment(url)).fails("migrate")
+        assert line.startswith("hlas: DATABASE_URL: cannot connect: ")
+        assert "swordfish" not in line
+
+
+async def test_embedded() -> None:
+    """Commands work on the embedded database while the server runs and while it does not."""
+    with open_directory() as directory:
+        data = str(directory / "data")
+        shell = Shell(directory, **environment(), DATA_DIR=data)
+        async with serve_process(DATA_DIR=data) as served:
+            shell.json("tenant", "add", "Shop", "--slug", "shop", "--domain", "shop.example")
+            origin = {"Origin": "https://shop.example"}
+            assert (await served.client.post("/widget/session", headers=origin)).status_code == 200
+            second = shell.fails("serve", "--port", "0")
+            assert data in second
+            assert await served.stop() == 0
+        assert {tenant["slug"] for tenant in shell.json("tenant", "list")} == {"demo", "shop"}
