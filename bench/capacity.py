@@ -17,27 +17,26 @@ def page(report: Report) -> str:
     cost = application + database
     written = median(sample.written for sample in report.samples["ours 2"])
     each = report.bytes_each
-    lines = [
+    sentence = (
         f"A durable message costs {application:.0f} us of processor in the application and "
         f"{database:.0f} us in the database, {written:,.0f} bytes of write-ahead log, and "
-        f"{each:,.0f} bytes on disk with its key and all indexes.",
-        "",
-        f"| cores | messages a second at {BUSY:.0%} busy | a day | visitors writing at once |",
-        "| --- | --- | --- | --- |",
-    ]
+        f"{each:,.0f} bytes on disk with its key and all indexes."
+    )
+    head = f"| cores | messages a second at {BUSY:.0%} busy | a day | visitors writing at once |"
+    lines = [sentence, "", head, "| --- | --- | --- | --- |"]
     for cores in CORES:
         rate = cores * BUSY * 1e6 / cost
         lines.append(
             f"| {cores} | {rate:,.0f} | {rate * 86400 / 1e6:,.0f} million | "
             f"{rate * SECONDS_BETWEEN_MESSAGES:,.0f} |"
         )
-    full = 1e6 / database if database else 0.0
-    lines += [
-        "",
+    share = (
         f"- Of {cost:.0f} us, {application / cost:.0%} is in the application, which scales by "
         "adding processes and hosts. One core of the database takes "
-        f"{full:,.0f} messages a second.",
+        f"{1e6 / database:,.0f} messages a second."
+    )
+    disk = (
         f"- A million messages a day are {written * 1e6 / 2**30:.1f} GB of log a day and "
-        f"{each * 1e6 * 365 / 2**30:,.0f} GB of tables a year; keys go after a week, so less.",
-    ]
-    return "\n".join(lines) + "\n"
+        f"{each * 1e6 * 365 / 2**30:,.0f} GB of tables a year; keys go after a week, so less."
+    )
+    return "\n".join([*lines, "", share, disk]) + "\n"

@@ -27,7 +27,8 @@ URL = os.environ.get("DATABASE_URL", "postgresql://").replace(
     "postgresql://", "postgresql+asyncpg://", 1
 )
 
-engine = create_async_engine(URL, pool_size=32, max_overflow=32)
+# No overflow: it would open and close a connection for every other request.
+engine = create_async_engine(URL, pool_size=20, max_overflow=0)
 open_session = async_sessionmaker(engine, expire_on_commit=False)
 structlog.configure(
     processors=[

@@ -6,12 +6,12 @@ from html import escape
 
 from bench.report import Report
 
-WIDTH, HEIGHT = 960, 830
+WIDTH, HEIGHT = 960, 800
 STYLE = """
 .back { fill: #ffffff } .ink { fill: #1d2433 } .soft { fill: #667085 } .rule { stroke: #e4e7ec }
 .ours { fill: #3b5bdb; stroke: #3b5bdb } .bare { fill: #0ca678; stroke: #0ca678 }
 .plain { fill: #e8590c; stroke: #e8590c } .more { fill: #91a7ff; stroke: #91a7ff }
-text { font: 13px system-ui, -apple-system, "Segoe UI", sans-serif; stroke: none }
+text { font: 13px system-ui, -apple-system, "Segoe UI", sans-serif; stroke: none !important }
 .title { font-size: 15px; font-weight: 600 } .small { font-size: 11.5px }
 .line { fill: none; stroke-width: 2.5; stroke-linejoin: round }
 @media (prefers-color-scheme: dark) {
@@ -48,7 +48,7 @@ def _throughput(report: Report) -> list[Bar]:
             ("Hlas, 1 worker", "ours", "ours 1"),
             ("pgbench, one statement", "bare", "pgbench bare"),
             ("pgbench, without gaps", "bare", "pgbench gapless"),
-            ("pgbench, begin ... commit", "bare", "pgbench transaction"),
+            ("pgbench, 4 round trips", "bare", "pgbench transaction"),
             ("plain, 2 workers", "plain", "plain 2"),
             ("plain, 1 worker", "plain", "plain 1"),
         )

@@ -113,7 +113,7 @@ class Report:
 
     def _limits(self) -> list[Row]:
         lost = 1 - self.ratio("ours 2", "unlimited")
-        refused = self._total("refused") / self._total("ours 2")
+        refused = self._total("refused") / self._total("ours 1")
         flood = self.ratio("visitors in a flood", "visitors", lambda sample: sample.p99)
         rows = [
             Row("throughput that limits cost", f"{lost:.1%}", "under 5%", lost < 0.05),
@@ -172,7 +172,7 @@ class Report:
                 ("sessions opened, 2 workers", "sessions"),
                 ("empty POST, 1 worker", "empty"),
                 ("empty POST past the router, 1 worker", "empty direct"),
-                ("refused requests, 2 workers", "refused"),
+                ("refused requests, 1 worker", "refused"),
             )
         ]
         sync = f"{self.sync * 1e3:.2f} ms median, {self.sync_p99 * 1e3:.2f} ms p99"
@@ -186,6 +186,8 @@ class Report:
             parts.append(f"CPU {self.application(name):.0f} + {self.database(name):.0f} us")
         elif self.database(name):
             parts.append(f"CPU {self.database(name):.0f} us in the database")
+        if refused := sum(sample.refused for sample in self.samples[name]):
+            parts.append(f"{refused} refused")
         return Row(what, "; ".join(parts))
 
 

@@ -16,6 +16,9 @@ from bench.trial import Sample, Target
 CONVERSATIONS = 256
 SMALL = 10_240
 FLOOD = "198.51.100.7"
+# Messages an hour from one address: a flood is over it at once, a visitor never.
+ALLOWED = 100
+ADDRESSES_EACH = 16
 
 Samples = dict[str, list[Sample]]
 
@@ -77,8 +80,8 @@ class Suite:
         self.one = self._target(start(service.ours(directory, url, 1)))
         off = dict.fromkeys(service.LIMITS, "off")
         self.unlimited = self._target(start(service.ours(directory, url, 2, **off)))
-        guarded = {"TRUSTED_PROXIES": "127.0.0.1/32", "RATE_LIMIT_MESSAGES_IP": "2000/min"}
-        self.guarded = self._target(start(service.ours(directory, url, 2, **guarded)))
+        guarded = {"TRUSTED_PROXIES": "127.0.0.1/32", "RATE_LIMIT_MESSAGES_IP": f"{ALLOWED}/h"}
+        self.guarded = self._target(start(service.ours(directory, url, 1, **guarded)))
         self.empty = self._target(start(service.empty(directory, url)))
         self.plain_two = self._target(start(service.plain(directory, admin, 2)))
         self.plain_one = self._target(start(service.plain(directory, admin, 1)))
@@ -97,7 +100,12 @@ class Suite:
             load.run(target.service.port, sends, connections=64, seconds=2)
         # One key for all: it counts in each conversation by itself.
         self.replays = load.sends(self.conversations, key="sent-before")
-        load.once(self.two.service.port, self.replays)
+        if set(load.once(self.two.service.port, self.replays)) != {200}:
+            raise RuntimeError("what is to be replayed was not stored")
+        self.flood = load.sends(self.conversations, address=FLOOD)
+        statuses = load.once(self.guarded.service.port, self.flood)
+        if statuses.count(200) != ALLOWED:
+            raise RuntimeError(f"{statuses.count(200)} let through, {ALLOWED} allowed")
 
     def _throughput(self) -> None:
         seconds = self.plan.seconds
@@ -156,13 +164,12 @@ class Suite:
     def _flood(self) -> None:
         """Visitors with an address each, alone and beside an address that is far over its limit."""
         seconds = self.plan.seconds
-        flood = load.sends(self.conversations, address=FLOOD)
-        self._take("refused", self.guarded.run(flood, seconds=seconds, refused=True))
+        self._take("refused", self.guarded.run(self.flood, seconds=seconds, refused=True))
         self._take("visitors", self._visitors())
-        port, pause = self.guarded.service.port, self._pause("ours 2", 0.5)
+        port, pause = self.guarded.service.port, self._pause("ours 1", 0.5)
         with ThreadPoolExecutor(1) as pool:
             beside = pool.submit(
-                load.run, port, flood, connections=64, seconds=seconds + 2, delay_ms=pause
+                load.run, port, self.flood, connections=64, seconds=seconds + 2, delay_ms=pause
             )
             time.sleep(0.5)
             self._take("visitors in a flood", self._visitors())
@@ -172,10 +179,11 @@ class Suite:
     def _visitors(self) -> Sample:
         sends = [
             request
-            for number, conversation in enumerate(self.conversations)
-            for request in load.sends([conversation], address=f"203.0.113.{number % 256}")
+            for number in range(ADDRESSES_EACH)
+            for place, conversation in enumerate(self.conversations)
+            for request in load.sends([conversation], address=f"10.0.{number}.{place}")
         ]
-        pause = self._pause("ours 2", 0.25)
+        pause = self._pause("ours 1", 0.25)
         return self.guarded.run(sends, seconds=self.plan.seconds, delay_ms=pause, writes=True)
 
     def _connections(self) -> None:

@@ -7,9 +7,9 @@ from fastapi import FastAPI
 from fastapi.routing import APIRoute
 
 import hlas
-from hlas import postgres, telemetry
+from hlas import postgres, telemetry, tracing
 from hlas import settings as configuration
-from hlas.api import admin, assets, errors, health, reference, widget
+from hlas.api import admin, assets, console, errors, health, reference, widget
 from hlas.api.direct import DirectRoutes
 from hlas.body import BodyMiddleware
 from hlas.cors import CorsMiddleware
@@ -18,7 +18,14 @@ from hlas.services import Services
 from hlas.settings import Settings
 from hlas.telemetry import RequestMiddleware
 
-ROUTERS = (widget.router, admin.router, assets.router, health.router, reference.router)
+ROUTERS = (
+    widget.router,
+    admin.router,
+    console.router,
+    assets.router,
+    health.router,
+    reference.router,
+)
 
 
 def create_app(settings: Settings, database_url: str | None = None) -> FastAPI:
@@ -29,6 +36,7 @@ def create_app(settings: Settings, database_url: str | None = None) -> FastAPI:
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         async with services.open():
             yield
+        await close_traces()
         telemetry.flush()
 
     app = FastAPI(
@@ -59,6 +67,7 @@ def create_app(settings: Settings, database_url: str | None = None) -> FastAPI:
     app.add_middleware(BodyMiddleware, largest=settings.max_json_body_bytes)
     app.add_middleware(errors.ErrorBoundary, metrics=services.metrics)
     app.add_middleware(CorsMiddleware, origins=lambda: services.origins, tokens=services.tokens)
+    close_traces = tracing.install(app, settings)
     app.add_middleware(
         RequestMiddleware, metrics=services.metrics, routes=fixed, proxies=settings.trusted_proxies
     )

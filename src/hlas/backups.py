@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -159,8 +160,10 @@ def _run(server: Server, database: str, program: str, *arguments: str) -> None:
         "PGPASSWORD": unquote(url.password or ""),
         "PGDATABASE": database,
     }
+    # Compressing can wait: visitors come first.
+    nice = [found, "-n", "10"] if (found := shutil.which("nice")) else []
     done = subprocess.run(  # noqa: S603  # a fixed program, no shell
-        [postgres.binary(program), "--no-password", *arguments],
+        [*nice, postgres.binary(program), "--no-password", *arguments],
         env=environment,
         capture_output=True,
         text=True,

@@ -11,7 +11,9 @@ from hlas.origins import Origin
 SCRIPT = ("script-src-elem", "script-src", "default-src")
 CONNECT = ("connect-src", "default-src")
 
-_HOST = re.compile(r"(?:([a-z][a-z0-9+.-]*)://)?(\*|(?:\*\.)?[^:/]+)(?::(\d+|\*))?(/.*)?", re.I)
+_HOST = re.compile(
+    r"(?:([a-z][a-z0-9+.-]*)://)?(\*|(?:\*\.)?[^:/]+)(?::(\d+|\*))?(/.*)?", re.IGNORECASE
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +44,10 @@ def split(header: str) -> list[str]:
 def _parse(policy: str) -> dict[str, list[str]]:
     rules: dict[str, list[str]] = {}
     for part in policy.split(";"):
-        name, *sources = part.split()[:1] + part.split()[1:] if part.strip() else [""]
-        if name:
+        words = part.split()
+        if words:
             # Of two directives with one name, the first counts.
-            rules.setdefault(name.lower(), sources)
+            rules.setdefault(words[0].lower(), words[1:])
     return rules
 
 
@@ -83,9 +85,7 @@ def _place_fits(source: str, target: Origin, path: str, page: Origin) -> bool:
         return False
     if not _host_fits(host.lower(), target.host) or not _port_fits(port, target):
         return False
-    return (
-        not place or place == "/" or path == place or (place[-1] == "/" and path.startswith(place))
-    )
+    return not place or path == place or (place[-1] == "/" and path.startswith(place))
 
 
 def _scheme_fits(allowed: str, scheme: str) -> bool:

@@ -1,6 +1,5 @@
 """What goes wrong with such a service, looked for one by one, and how to mend each."""
 
-import asyncio
 import math
 import shutil
 import stat
@@ -292,7 +291,7 @@ async def check_redis(settings: Settings) -> Finding:
         seconds, micros = await client.time()
         ahead = seconds + micros / 1e6 - (before + time.time()) / 2
         policy = (await client.info("memory")).get("maxmemory_policy", "noeviction")
-    except (RedisError, OSError, asyncio.TimeoutError) as error:
+    except (RedisError, OSError, TimeoutError) as error:
         return Finding(
             "redis",
             "fail",

@@ -23,6 +23,8 @@ queries = Queries.beside(__file__)
 BATCH_MESSAGES = 500
 BATCH_CONVERSATIONS = 100
 PAGE = 200
+# Visitors come first: after each page or batch we rest so many times as long as it took.
+REST = 2.0
 
 Progress = Callable[[int], object]
 
@@ -105,8 +107,8 @@ async def export(
 async def _conversations(operators: Database, whose: Subject) -> AsyncIterator[Row]:
     after = None
     while True:
-        page = await operators.all(
-            queries.export_conversations, whose.tenant_id, whose.visitor_id, after, PAGE
+        page = await _page(
+            operators, queries.export_conversations, whose.tenant_id, whose.visitor_id, after
         )
         for row in page:
             yield row
@@ -120,12 +122,23 @@ async def _messages(
 ) -> AsyncIterator[Row]:
     after = 0
     while True:
-        page = await operators.all(queries.export_messages, tenant_id, conversation_id, after, PAGE)
+        page = await _page(operators, queries.export_messages, tenant_id, conversation_id, after)
         for row in page:
             yield row
         if len(page) < PAGE:
             return
         after = page[-1]["seq"]
+
+
+async def _page(operators: Database, query: str, *arguments: Any) -> list[Row]:
+    started = time.monotonic()
+    rows = await operators.all(query, *arguments, PAGE)
+    await _rest(started)
+    return rows
+
+
+async def _rest(since: float) -> None:
+    await asyncio.sleep(REST * (time.monotonic() - since))
 
 
 def _same(visitor_id: str) -> str:
@@ -254,7 +267,7 @@ async def in_batches(
     whose: Subject,
     action: str,
 ) -> Count:
-    """One short transaction after another, and a rest as long as each: visitors come first.
+    """One short transaction after another, with a rest after each.
 
     The audit gets one row with the counts, in the transaction that finds nothing left to do.
     """
@@ -270,7 +283,7 @@ async def in_batches(
             done = counted
             if not more:
                 return done
-            await asyncio.sleep(time.monotonic() - started)
+            await _rest(started)
     except BaseException:
         if done:
             async with operators.transaction() as connection:

@@ -58,7 +58,8 @@ with keys as (
     where k.tenant_id = $1 and k.conversation_id = $2 and k.key = part.key
 ),
 cut as (
-    delete from messages where tenant_id = $1 and conversation_id = $2 and seq > $3
+    delete from messages
+    where tenant_id = $1 and conversation_id = $2 and seq > $3 and seq <= $3 + $4
 )
 update conversations set status = 'closed', last_seq = $3 where tenant_id = $1 and id = $2
 

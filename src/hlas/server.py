@@ -179,5 +179,7 @@ def config(app: Any, **options: Any) -> Config:
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=15,
         backlog=4096,
+        # A worker that is busy is not dead.
+        timeout_worker_healthcheck=60,
         **options,
     )

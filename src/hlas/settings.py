@@ -41,6 +41,12 @@ def _redis_url(value: str) -> str:
     return value
 
 
+def _endpoint(value: str) -> str:
+    if value and urlsplit(value).scheme not in {"http", "https"}:
+        raise ValueError("must start with http:// or https://")
+    return value
+
+
 RateLimit = Annotated[Limit | None, NoDecode, BeforeValidator(_limit)]
 
 
@@ -130,6 +136,9 @@ class Settings(BaseSettings):
     )
     log_format: Literal["", "json", "console"] = Field(
         "", description="json or console; empty: console on a terminal, json elsewhere"
+    )
+    otel_exporter_otlp_endpoint: Annotated[str, AfterValidator(_endpoint)] = Field(
+        "", description="where OpenTelemetry traces go (OTLP over HTTP); empty: no traces"
     )
 
     @model_validator(mode="after")

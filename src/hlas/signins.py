@@ -28,9 +28,7 @@ async def begin(operators: Database, key: str) -> tuple[Administrator, str]:
     administrator = await administrators.verify(operators, key)
     secret = new_secret()
     identifier = UUID(str(uuid_utils.uuid7()))
-    await operators.execute(
-        queries.add_signin, identifier, UUID(administrator.id), _hash(secret)
-    )
+    await operators.execute(queries.add_signin, identifier, UUID(administrator.id), _hash(secret))
     await operators.execute(queries.forget_signins)
     return administrator, secret
 

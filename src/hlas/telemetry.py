@@ -204,7 +204,7 @@ class RequestMiddleware:
         _context.set({"request_id": identifier.decode()})
         scope[ROUTE] = scope["path"] if scope["path"] in self.routes else UNMATCHED
         status = 0
-        tls = scope["scheme"] == "https" or (bool(self.proxies) and self._is_forwarded_tls(scope))
+        tls = is_tls(scope, self.proxies)
 
         async def send_with_id(message: Message) -> None:
             nonlocal status
@@ -229,10 +229,13 @@ class RequestMiddleware:
                 duration_ms=round(seconds * 1000, 2),
             )
 
-    def _is_forwarded_tls(self, scope: Scope) -> bool:
-        """Whether a proxy that we believe says the visitor came over TLS."""
-        peer = scope["client"][0] if scope.get("client") else ""
-        return header_values(scope, b"x-forwarded-proto") == ["https"] and self.proxies.trust(peer)
+
+def is_tls(scope: Scope, proxies: TrustedProxies) -> bool:
+    """Whether the visitor came over TLS, as far as we see or a proxy that we believe says."""
+    if scope["scheme"] == "https" or not proxies:
+        return bool(scope["scheme"] == "https")
+    peer = scope["client"][0] if scope.get("client") else ""
+    return header_values(scope, b"x-forwarded-proto") == ["https"] and proxies.trust(peer)
 
 
 def _has_policy(headers: list[tuple[bytes, bytes]]) -> bool:

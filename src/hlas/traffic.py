@@ -132,9 +132,7 @@ async def forget(operators: Database) -> None:
     oldest = datetime.now(UTC) - timedelta(days=KEPT_DAYS)
     await operators.execute(queries.forget_minutes)
     await operators.execute(queries.forget_hours)
-    await operators.execute(
-        queries.forget_blocked, UUID(int=int(oldest.timestamp() * 1000) << 80)
-    )
+    await operators.execute(queries.forget_blocked, UUID(int=int(oldest.timestamp() * 1000) << 80))
 
 
 async def by_start(

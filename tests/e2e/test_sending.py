@@ -290,3 +290,23 @@ async def test_reset_forgets_words_that_were_never_sent(
         await expect(visitor.rows("user")).to_have_count(0)
         await expect(visitor.field).to_have_value("")
     assert await shop.messages("user") == []
+
+
+async def test_two_tabs_send_each_message_once(context: BrowserContext, shop: Shop) -> None:
+    """On a good line one request is made for each message, whichever tab makes it."""
+    async with open_proxy(shop.live.url) as proxy:
+        url = shop.page(api=proxy.url)
+        tabs = [await Visitor.arrive(context, url) for _ in range(2)]
+        await tabs[0].open()
+        await tabs[0].write("0")
+        await tabs[0].settled()
+        proxy.choose = lambda _: Fault.DELAY
+        for number in range(1, 9):
+            await tabs[number % 2].page.evaluate("text => { hlas.send(text); }", str(number))
+        for tab in tabs:
+            await tab.settled()
+        sent = keys(proxy)
+    assert len(set(sent)) == 9
+    # A tab may hear of the lock before it hears of the last acknowledgement; without a lock: 17.
+    assert len(sent) <= 11
+    assert sorted(await shop.messages("user")) == [str(number) for number in range(9)]

@@ -97,6 +97,8 @@ class Conversation(RuleBasedStateMachine):
 
     @initialize()
     def open(self) -> None:
+        # A history that failed half-way may have left the cable in pieces.
+        self.world.cable.lose_next_answer = self.world.cable.lose_next_question = False
         (self.visitor,) = self.world.run(arrive(self.world.live.client, self.world.operators))
         self.texts: Counter[str] = Counter()
         # By key: the text and the answer that are stored.

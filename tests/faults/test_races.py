@@ -1,8 +1,7 @@
 """Races between server processes on one database, over real HTTP.
 
 Seen failing with these defects planted in write_messages: the conversations not locked (two rows
-with one seq, refused by the unique constraint: 500), keys looked up before the lock instead of
-after (500 from the key's constraint), `held` left null when every conversation was busy.
+want one seq: 500), the key not looked up under the lock (its constraint refuses the second: 500).
 """
 
 import asyncio

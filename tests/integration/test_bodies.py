@@ -265,7 +265,8 @@ SMUGGLED = {
         b"POST /widget/session HTTP/1.1\r\nHost: a\r\nContent-Length: 99999999999999999999\r\n\r\n"
     ),
     "bad chunk size": (
-        b"POST /widget/session HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n{}\r\n"
+        b"POST /widget/session HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
+        b"xyz\r\n{}\r\n"
     ),
     "signed chunk size": (
         b"POST /widget/session HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"

@@ -15,7 +15,7 @@ import orjson
 import pytest
 
 from conftest import make_settings
-from factories import Live, Site, make_site, serve_app
+from factories import Live, Site, make_site, run_out_of_patience, serve_app
 from hlas import writer
 from hlas.db import Database, connect
 from hlas.migrations.roles import OPERATOR
@@ -315,18 +315,16 @@ async def test_replay_changes_nothing(site: Site, operators: Database) -> None:
     assert 'hlas_idempotency_total{outcome="hit"} 3.0' in metrics
 
 
-async def test_lock_timeout(
-    site: Site, operators: Database, database_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_lock_timeout(site: Site, operators: Database, database_url: str) -> None:
     """Edge case 18: the conversation is busy too long: 409 `idempotency_in_progress`."""
-    monkeypatch.setattr(writer, "PATIENCE_SECONDS", 0.3)
     locker = await connect(database_url, OPERATOR)
     await locker.execute("begin; select from conversations for update")
-    answer = await site.send("hi", key="k")
+    sending = asyncio.create_task(site.send("hi", key="k"))
+    await run_out_of_patience(site.live.app.state.services.writer, 1)
+    answer = await sending
     assert (answer.status_code, answer.json()["detail"]) == (409, "idempotency_in_progress")
     assert int(answer.headers["retry-after"]) >= 1
     await locker.close()
-    monkeypatch.setattr(writer, "PATIENCE_SECONDS", 60.0)
     retry = await site.send("hi", key="k")
     assert retry.status_code == 200
     assert REPLAYED not in retry.headers

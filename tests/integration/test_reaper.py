@@ -1,7 +1,7 @@
 """Forgetting old keys.
 
 Seen failing with these defects planted: `created_at >` (young keys go), no limit in the query, the
-advisory lock left out (two at a time), hours read as minutes.
+advisory lock left out (two at a time).
 """
 
 import asyncio

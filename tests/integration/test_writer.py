@@ -2,7 +2,7 @@
 
 Seen failing with these defects planted: `_retryable` keeping everything (500 for a message without
 a key), `_retryable` keeping nothing (503 instead of the stored answer), no `_one_by_one` (a bad row
-fails its neighbours), `held` left null and `skip locked` removed (waits in the database), requeueing
+fails its neighbours), `held` left null and `skip locked` removed (waits in the database), requeued
 always in front (a full batch of locked ones holds up the rest), no patrol (a silent database is
 waited for), every stored answer a replay, grouping without the generation, `close` without a drain.
 """
@@ -17,6 +17,7 @@ import pytest_asyncio
 import uuid_utils
 
 from cables import Cable, plugged
+from factories import run_out_of_patience
 from hlas import errors, messages, tenants, writer
 from hlas.db import Database, connect
 from hlas.messages import NewMessage
@@ -25,6 +26,7 @@ from hlas.tokens import Session
 from hlas.writer import Draft, Writer, Written
 
 SECOND_LOOK = 0.02
+LOCK = "select from conversations where id = $1 for update"
 
 
 @pytest.fixture(autouse=True)
@@ -261,9 +263,7 @@ async def test_locked_conversation(
 ) -> None:
     """A conversation that another process writes to is tried again; the others do not wait."""
     other = await make_session(operators, session.tenant_id)
-    await locker.execute(
-        "select from conversations where id = $1 for update", session.conversation_id
-    )
+    await locker.execute(LOCK, session.conversation_id)
     stuck = [asyncio.create_task(send(store, session, str(n), f"{n}")) for n in range(3)]
     async with asyncio.timeout(30):
         # The connection is kept, and nothing waits in the database: that would hold up the others.
@@ -281,9 +281,7 @@ async def test_nothing_blocks_on_a_locked_conversation(
 ) -> None:
     """A batch of locked conversations alone comes back at once, too; it never waits inside."""
     await send(store, session, "warm")
-    await locker.execute(
-        "select from conversations where id = $1 for update", session.conversation_id
-    )
+    await locker.execute(LOCK, session.conversation_id)
     sending = asyncio.create_task(send(store, session, "later", "k"))
     for _ in range(20):
         await asyncio.sleep(SECOND_LOOK)
@@ -297,9 +295,7 @@ async def test_full_batch_of_locked_ones(
 ) -> None:
     """More than a batch waits for one busy conversation: the others still get through."""
     other = await make_session(operators, session.tenant_id)
-    await locker.execute(
-        "select from conversations where id = $1 for update", session.conversation_id
-    )
+    await locker.execute(LOCK, session.conversation_id)
     count = 2 * writer.BATCH_ROWS
     stuck = [asyncio.create_task(send(store, session, "x")) for _ in range(count)]
     await asyncio.sleep(0)
@@ -311,24 +307,17 @@ async def test_full_batch_of_locked_ones(
     assert len(await contents(operators, session)) == count
 
 
-async def test_lock_timeout(
-    store: Writer,
-    session: Session,
-    locker: asyncpg.Connection,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_lock_timeout(store: Writer, session: Session, locker: asyncpg.Connection) -> None:
     """Edge case 18: past the lock timeout keyed requests get 409, those without a key 503."""
-    monkeypatch.setattr(writer, "PATIENCE_SECONDS", 0.3)
-    await locker.execute(
-        "select from conversations where id = $1 for update", session.conversation_id
-    )
-    outcomes = await asyncio.gather(
+    await locker.execute(LOCK, session.conversation_id)
+    sending = asyncio.gather(
         send(store, session, "hi", "k"),
         send(store, session, "hi", "k"),
         send(store, session, "hi"),
         return_exceptions=True,
     )
-    kinds = [type(outcome) for outcome in outcomes]
+    await run_out_of_patience(store, 3)
+    kinds = [type(outcome) for outcome in await sending]
     assert kinds == [errors.IdempotencyInProgress, errors.IdempotencyInProgress, errors.Unavailable]
     assert store.depth == 0
 

@@ -78,7 +78,6 @@ def test_round_trip(tokens: Tokens) -> None:
     assert tokens.verify(sign(header(), claims())).generation == 1
 
 
-
 @pytest.mark.parametrize(
     "changes",
     [
@@ -206,7 +205,8 @@ def test_claims(tokens: Tokens, changes: dict[str, Any]) -> None:
 
 def test_claims_that_are_no_object(tokens: Tokens) -> None:
     """Edge case 39: a signed array or text is no token."""
-    for said in ([], "text", 5, None):
+    others: tuple[Any, ...] = ([], "text", 5, None)
+    for said in others:
         with pytest.raises(errors.AuthenticationError):
             tokens.verify(sign(header(), said))
 

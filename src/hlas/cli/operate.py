@@ -67,6 +67,8 @@ def export(
 
     async def work(operators: Database) -> None:
         whose = await privacy.subject(operators, tenant, visitor or None)
+        # Now that the database runs, and will not inherit it: visitors come first.
+        os.nice(10)
         with (
             _progress("Exporting", await privacy.size(operators, whose)) as progress,
             _opened(output) as file,

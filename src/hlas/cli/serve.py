@@ -7,8 +7,9 @@ import signal
 import socket
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Annotated
@@ -22,6 +23,8 @@ from hlas import settings as configuration
 from hlas.cli.database import upgrade
 from hlas.metrics import share_between_workers
 from hlas.settings import ConfigurationError, Settings
+
+START_SECONDS = 120.0
 
 
 def serve(
@@ -42,7 +45,6 @@ def serve(
                 asyncio.run(demo.ensure(url))
             # Before there are several workers that would each make a secret.
             keys.from_settings(settings)
-            _welcome(settings, listener, workers)
             _run(settings, url, listener, workers)
     except KeyboardInterrupt:
         sys.exit(130)
@@ -85,17 +87,43 @@ def _listen(host: str, port: int) -> socket.socket:
     return listener
 
 
-def _run(settings: Settings, url: str, listener: socket.socket, workers: int) -> None:
-    if workers == 1:
-        from hlas.app import create_app  # noqa: PLC0415  # workers load it themselves, after forking
+class _OneWorker(Server):
+    """Says its word when it listens."""
 
-        Server(server.config(create_app(settings, url))).run(sockets=[listener])
+    welcome: Callable[[], None]
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.welcome()
+
+
+class _SeveralWorkers(Multiprocess):
+    """Says its word when all of them listen."""
+
+    welcome: Callable[[], None]
+
+    def init_processes(self) -> None:
+        super().init_processes()
+        if all(one.wait_until_ready(START_SECONDS, self.should_exit) for one in self.processes):
+            self.welcome()
+
+
+def _run(settings: Settings, url: str, listener: socket.socket, workers: int) -> None:
+    welcome = partial(_welcome, settings, listener, workers)
+    if workers == 1:
+        from hlas.app import create_app  # noqa: PLC0415  # workers load it themselves
+
+        one = _OneWorker(server.config(create_app(settings, url)))
+        one.welcome = welcome
+        one.run(sockets=[listener])
         return
     directory = tempfile.mkdtemp(prefix="hlas-metrics-")
     forget = share_between_workers(Path(directory))
     try:
         config = server.config("hlas.app:from_environment", factory=True, workers=workers)
-        Multiprocess(config, sockets=[listener]).run()
+        several = _SeveralWorkers(config, sockets=[listener])
+        several.welcome = welcome
+        several.run()
     finally:
         forget()
         os.rmdir(directory)  # noqa: PTH106  # the pair of mkdtemp
@@ -107,10 +135,12 @@ def _welcome(settings: Settings, listener: socket.socket, workers: int) -> None:
     lines = [f"Hlas is ready on {base}"]
     if settings.embedded:
         lines += [
-            f"  open      {base}/            the demo page with the widget on it",
-            f"  read      {base}/docs        the API",
+            f"  open      {base}/         the demo page with the widget on it",
+            f"            {base}/console  conversations, tenants, numbers",
+            f"            {base}/docs     the API",
+            "  try       .venv/bin/hlas admin-key add me     a key to sign in to the console",
+            "            .venv/bin/hlas tenant add 'My shop' --slug shop --domain shop.example",
             f"  data      {settings.data_dir}",
-            "  try       hlas tenant add 'My shop' --slug shop --domain shop.example",
         ]
     if workers > 1 and not settings.redis_url:
         lines.append(

@@ -1,0 +1,186 @@
+"""Who is signed in, and what every page of the console has in common."""
+
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass
+from typing import Annotated, Any
+from urllib.parse import parse_qsl, quote
+from uuid import UUID
+
+from fastapi import APIRouter, Depends, Path, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import RedirectResponse
+from fastapi.routing import APIRoute
+from pydantic import ValidationError
+
+from hlas import body, errors, signins, telemetry, tenants
+from hlas.api.admin.access import Access, reach
+from hlas.api.console import pages
+from hlas.api.errors import report
+from hlas.asgi import header_values
+from hlas.gate import ADMIN
+from hlas.services import Services
+from hlas.tenants import SLUG
+
+CONSOLE = "/console"
+SIGN_IN = "/console/sign-in"
+COOKIE = "hlas_console"
+MOST_FIELDS = 100
+
+Form = dict[str, str]
+
+
+class SignInNeeded(Exception):
+    """Nobody is signed in; after signing in they go on where they were."""
+
+
+@dataclass(frozen=True, slots=True)
+class Visit(Access):
+    """An administrator at the console."""
+
+    secret: str
+    request: Request
+
+    def page(self, template: str, status: int = 200, **values: Any) -> Response:
+        """A page as this administrator sees it; `policy` changes lines of its content policy."""
+        return pages.page(
+            template,
+            status,
+            me=self.administrator,
+            form_token=signins.form_token(self.secret),
+            path=self.request.url.path,
+            done=pages.DONE.get(self.request.query_params.get("done", "")),
+            **values,
+        )
+
+
+class ConsoleRoute(APIRoute):
+    """People get pages: also when something is refused or nobody is signed in."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        handle = super().get_route_handler()
+
+        async def handle_for_people(request: Request) -> Response:
+            try:
+                return await handle(request)
+            except SignInNeeded:
+                wanted = request.url.path if request.method == "GET" else CONSOLE
+                return go(f"{SIGN_IN}?next={quote(wanted)}")
+            except errors.HlasError as error:
+                refusal = error
+            except RequestValidationError:
+                refusal = errors.NotFound()
+            services: Services = request.app.state.services
+            report(refusal, request.scope, services.metrics)
+            answer = pages.page(
+                "problem.html",
+                refusal.status,
+                message=refusal.message,
+                request_id=telemetry.request_id(),
+            )
+            answer.headers.update(refusal.headers)
+            return answer
+
+        return handle_for_people
+
+
+def go(path: str, done: str = "") -> Response:
+    """Elsewhere, with GET; `done` says there what has happened."""
+    return RedirectResponse(f"{path}?done={done}" if done else path, 303)
+
+
+async def read_form(request: Request, secret: str) -> Form:
+    """The fields of a form that one of our own pages sent."""
+    # Browsers say where a request comes from; those that do not still cannot know the token.
+    if header_values(request.scope, b"sec-fetch-site") not in ([], ["same-origin"]):
+        raise errors.FormRefused
+    try:
+        text = (await body.read(request.receive)).decode()
+        fields = parse_qsl(
+            text, keep_blank_values=True, max_num_fields=MOST_FIELDS, errors="strict"
+        )
+    except ValueError:
+        raise errors.InvalidRequest.at("body", kind="form_invalid") from None
+    form = {name: value.replace("\r\n", "\n") for name, value in fields}
+    if not signins.is_form_token(secret, form.pop("form_token", "")):
+        raise errors.FormRefused
+    return form
+
+
+async def require_signed_in(request: Request) -> Visit:
+    """The guard of every page: someone signed in and, where something changes, our own form."""
+    services: Services = request.app.state.services
+    secret = request.cookies.get(COOKIE, "")
+    if not secret:
+        raise SignInNeeded
+    await services.gate.look(request.scope, ADMIN)
+    try:
+        administrator = await signins.holder(services.operators, secret)
+    except errors.InvalidAdminKey:
+        await services.gate.admit(request.scope, ADMIN)
+        raise SignInNeeded from None
+    telemetry.bind(administrator_id=administrator.id)
+    await services.gate.admit_key(administrator.id)
+    if request.method != "GET":
+        request.state.form = await read_form(request, secret)
+    return Visit(administrator, reach(services, administrator), secret, request)
+
+
+Signed = Annotated[Visit, Depends(require_signed_in)]
+
+
+async def sent_form(_: Signed, request: Request) -> Form:
+    form: Form = request.state.form
+    return form
+
+
+async def require_tenant(visit: Signed, slug: Annotated[str, Path(pattern=SLUG)]) -> dict[str, Any]:
+    found = await tenants.by_slug(visit.database, slug)
+    telemetry.bind(tenant_id=found["id"])
+    return found
+
+
+async def chosen_tenant(visit: Visit, slug: str) -> dict[str, Any] | None:
+    """The tenant a list is narrowed to; one that is not there must not show everything."""
+    return await tenants.by_slug(visit.database, slug) if slug else None
+
+
+async def operator_only(visit: Signed) -> Visit:
+    visit.require_operator()
+    return visit
+
+
+Sent = Annotated[Form, Depends(sent_form)]
+Tenant = Annotated[dict[str, Any], Depends(require_tenant)]
+Operator = Annotated[Visit, Depends(operator_only)]
+
+router = APIRouter(
+    prefix=CONSOLE, dependencies=[Depends(require_signed_in)], route_class=ConsoleRoute
+)
+
+
+async def attempt(work: Awaitable[Any]) -> str | None:
+    """Try a change; what people can mend is a sentence for them, anything else goes on."""
+    try:
+        await work
+    except errors.HlasError as error:
+        if error.status >= 500 or error.status in {401, 403}:
+            raise
+        return error.message
+    return None
+
+
+def complaints(error: ValidationError) -> dict[str, str]:
+    """What is wrong with each field, in words; the first problem of each."""
+    found: dict[str, str] = {}
+    for problem in error.errors(include_url=False, include_input=False):
+        name = str(problem["loc"][0]) if problem["loc"] else ""
+        found.setdefault(name, pages.SAYINGS.get(problem["type"]) or f"{problem['msg']}.")
+    return found
+
+
+def identifier(text: str | None) -> UUID | None:
+    """An id from an address; anything else is none."""
+    try:
+        return UUID(text) if text else None
+    except ValueError:
+        return None

@@ -1,0 +1,76 @@
+"""Templates to pages, under a policy that runs no script and no style but our own files'."""
+
+from datetime import UTC, datetime
+from functools import cache
+from typing import Any
+
+import orjson
+from fastapi import Response
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from hlas.headers import page_headers
+from hlas.web.assets import HERE
+
+TEMPLATES = HERE / "console" / "templates"
+
+# What happened before a page is shown; the address holds the word, never the sentence.
+DONE = {
+    "saved": "Saved.",
+    "added": "Added.",
+    "removed": "Removed.",
+    "closed": "The conversation is closed.",
+    "signed-out": "Every visitor of this tenant is signed out.",
+    "bye": "You are signed out.",
+}
+SAYINGS = {
+    "invalid_domain": "Write a domain such as example.com, *.example.com or localhost:3000.",
+    "invalid_limit": "Write a limit such as 30/min, 5/s, 1000/h or off.",
+    "invalid_character": "This holds a character that cannot be kept here.",
+    "missing": "This is needed.",
+    "int_parsing": "Write a whole number.",
+}
+
+
+@cache
+def environment() -> Environment:
+    made = Environment(
+        loader=FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters |= {"moment": moment, "thousands": thousands, "pretty": pretty}
+    return made
+
+
+def page(
+    template: str, status: int = 200, *, policy: dict[str, str] | None = None, **values: Any
+) -> Response:
+    given = {"me": None, "done": None, "policy": None, **values}
+    return Response(
+        environment().get_template(template).render(given),
+        status,
+        {"Cache-Control": "no-store", **page_headers(**(policy or {}))},
+        media_type="text/html",
+    )
+
+
+def moment(value: datetime | None, form: str = "full") -> Markup:
+    """A time in UTC; the script shows it in the reader's own zone."""
+    if value is None:
+        return Markup("never")
+    utc = value.astimezone(UTC)
+    shown = utc.strftime("%H:%M" if form == "clock" else "%Y-%m-%d %H:%M")
+    return Markup('<time datetime="{}" data-form="{}">{}</time>').format(
+        utc.isoformat(timespec="seconds"), form, shown
+    )
+
+
+def thousands(value: float) -> str:
+    return f"{value:,.0f}".replace(",", "\u202f")
+
+
+def pretty(value: Any) -> str:
+    return orjson.dumps(value, option=orjson.OPT_INDENT_2).decode()

@@ -1,0 +1,197 @@
+"""Numbers to plots: columns and lines as SVG paths, ready for the page."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Literal
+
+from hlas.api.console import pages
+from hlas.db import Row
+from hlas.metrics import BUCKETS, LATENCY
+from hlas.traffic import Span
+
+RangeName = Literal["hour", "day", "week"]
+
+# A plot is drawn on this and stretched to the page; one column is so wide.
+WIDTH, HEIGHT, GAP = 10, 100, 2
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """A stretch of time that is plotted, in columns of `step`."""
+
+    name: RangeName
+    title: str
+    span: Span
+    step: timedelta
+    columns: int
+
+    def starts(self, now: datetime) -> list[datetime]:
+        """When each column begins; the last one is under way."""
+        step = self.step.total_seconds()
+        last = datetime.fromtimestamp(now.timestamp() // step * step, UTC)
+        return [last - self.step * (self.columns - 1 - number) for number in range(self.columns)]
+
+
+RANGES: dict[str, Range] = {
+    "hour": Range("hour", "Last hour", "minute", timedelta(minutes=1), 60),
+    "day": Range("day", "Last day", "hour", timedelta(hours=1), 24),
+    "week": Range("week", "Last week", "hour", timedelta(hours=3), 56),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    name: str
+    # Names the colour; the style sheet knows it.
+    tone: str
+    values: list[float | None]
+    path: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Plot:
+    title: str
+    headline: str
+    kind: Literal["columns", "lines"]
+    unit: str
+    starts: list[datetime]
+    series: list[Series]
+    top: float
+
+    @property
+    def width(self) -> int:
+        return len(self.starts) * WIDTH
+
+    @property
+    def is_empty(self) -> bool:
+        return not any(value for one in self.series for value in one.values)
+
+    @property
+    def labels(self) -> list[datetime]:
+        """The times written under the plot."""
+        last = len(self.starts) - 1
+        return [self.starts[round(last * part / 4)] for part in range(5)]
+
+    def rows(self) -> list[tuple[datetime, list[float | None]]]:
+        """The figures behind the plot, newest first, without columns in which nothing was."""
+        found = [
+            (start, [one.values[number] for one in self.series])
+            for number, start in enumerate(self.starts)
+        ]
+        return [row for row in reversed(found) if any(row[1])]
+
+    def hint(self, number: int) -> str:
+        parts = [
+            f"{one.name}: {_figure(one.values[number])}{self.unit}"
+            for one in self.series
+            if one.values[number]
+        ]
+        return ", ".join(parts) or "nothing"
+
+
+def _figure(value: float | None) -> str:
+    return "" if value is None else f"{value:.4g}"
+
+
+class Counts:
+    """What was counted in each column of a range."""
+
+    def __init__(self, rows: Sequence[Row], spread: Range, now: datetime) -> None:
+        self.starts = spread.starts(now)
+        step = spread.step.total_seconds()
+        first = self.starts[0].timestamp()
+        self._columns: dict[tuple[str, str], list[int]] = {}
+        for row in rows:
+            number = int((row["start"].timestamp() - first) // step)
+            if 0 <= number < len(self.starts):
+                empty = [0] * len(self.starts)
+                column = self._columns.setdefault((row["kind"], row["detail"]), empty)
+                column[number] += row["count"]
+
+    def of(self, kind: str, wanted: Callable[[str], bool] = lambda _: True) -> list[float | None]:
+        total: list[float | None] = [0] * len(self.starts)
+        for (found, detail), column in self._columns.items():
+            if found == kind and wanted(detail):
+                total = [(a or 0) + b for a, b in zip(total, column, strict=True)]
+        return total
+
+    def details(self, kind: str) -> list[str]:
+        return sorted(detail for found, detail in self._columns if found == kind)
+
+    def percentile(self, part: float) -> list[float | None]:
+        """Milliseconds of the latency below which so large a part of the messages was."""
+        columns = [self.of("latency", name.__eq__) for name in BUCKETS]
+        return [
+            percentile([int(column[number] or 0) for column in columns], part)
+            for number in range(len(self.starts))
+        ]
+
+
+def percentile(counts: Sequence[int], part: float) -> float | None:
+    """In milliseconds, read off a histogram along a straight line within its bucket."""
+    wanted = sum(counts) * part
+    if not wanted:
+        return None
+    seen = 0
+    bounds = (0.0, *LATENCY)
+    for number, count in enumerate(counts):
+        if count and seen + count >= wanted:
+            low = bounds[min(number, len(LATENCY))]
+            high = bounds[min(number + 1, len(LATENCY))]
+            return round((low + (high - low) * (wanted - seen) / count) * 1000, 2)
+        seen += count
+    return None
+
+
+def columns(
+    title: str, starts: list[datetime], given: Sequence[tuple[str, str, list[float | None]]]
+) -> Plot:
+    """Columns on top of each other."""
+    base: list[float] = [0.0] * len(starts)
+    heights = [sum(values[number] or 0 for _, _, values in given) for number in range(len(starts))]
+    top = round_up(max(heights, default=0))
+    series = []
+    for name, tone, values in given:
+        parts = []
+        for number, value in enumerate(values):
+            if value:
+                x, y = number * WIDTH + GAP / 2, HEIGHT * (1 - base[number] / top)
+                tall = HEIGHT * value / top
+                parts.append(f"M{x:g} {y:.2f}h{WIDTH - GAP}v-{tall:.2f}h-{WIDTH - GAP}z")
+                base[number] += value
+        series.append(Series(name, tone, values, "".join(parts)))
+    return Plot(title, pages.thousands(sum(heights)), "columns", "", starts, series, top)
+
+
+def lines(
+    title: str,
+    headline: str,
+    unit: str,
+    starts: list[datetime],
+    given: Sequence[tuple[str, str, list[float | None]]],
+) -> Plot:
+    """Lines with gaps where nothing was measured."""
+    top = round_up(max((value or 0 for _, _, values in given for value in values), default=0))
+    series = []
+    for name, tone, values in given:
+        parts, drawing = [], False
+        for number, value in enumerate(values):
+            if value is None:
+                drawing = False
+                continue
+            x, y = number * WIDTH + WIDTH / 2, HEIGHT * (1 - value / top)
+            # A lone point would be a line of no length: it gets the width of its column.
+            parts.append(f"L{x:g} {y:.2f}" if drawing else f"M{x - 3:g} {y:.2f}H{x + 3:g}")
+            drawing = True
+        series.append(Series(name, tone, values, "".join(parts)))
+    return Plot(title, headline, "lines", unit, starts, series, top)
+
+
+def round_up(value: float) -> float:
+    """The next number that is easy to read: 1, 2 or 5 and zeros."""
+    if value <= 0:
+        return 1
+    power: float = 10 ** math.floor(math.log10(value))
+    return next(factor * power for factor in (1, 2, 5, 10) if factor * power >= value * 0.999999)

@@ -1,0 +1,493 @@
+"""The doctor finds each fault when it is really there, and none where there is none.
+
+Each test plants the fault; `test_healthy` sees that the check does not always find it.
+"""
+
+import asyncio
+import os
+import secrets
+import shutil
+import subprocess
+import threading
+import time
+import urllib.request
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from email.message import Message
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import asyncpg
+import jwt
+import orjson
+import pytest
+from redis import Redis
+
+import log_scan
+from clusters import initialised
+from conftest import make_settings, url_of
+from factories import Live, Site
+from hlas import doctor, keys, migrations, postgres, probes, tenants, website
+from hlas.db import Database, connect
+from hlas.finding import Finding
+from hlas.settings import Settings
+from hlas.website import Fetched, Service
+from processes import environment, hlas, serve_process
+from redis_servers import running_redis
+
+STRONG = "pQ9vK2mX7rT4wZ8sL1nB6yH3cF5dG0jA+uE/oiNRMVSkW"
+
+
+class Free(NamedTuple):
+    free: int
+
+
+@asynccontextmanager
+async def superuser(server: postgres.Server, url: str) -> AsyncIterator[asyncpg.Connection]:
+    """In a transaction that is undone: faults of the whole server stay in the test."""
+    name = url.partition("?")[0].rpartition("/")[2]
+    connection = await asyncpg.connect(url_of(server.superuser_url, name))
+    try:
+        await connection.execute("begin")
+        yield connection
+    finally:
+        await connection.close()
+
+
+@contextmanager
+def web_server(answer: Any) -> Iterator[str]:
+    """A website: `answer` gets the handler of each request."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            status, headers, body = answer(self)
+            self.send_response_only(status)
+            for name, value in headers:
+                self.send_header(name, value)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        do_OPTIONS = do_GET  # noqa: N815  # the names http.server calls
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def proxy_to(upstream: str, *, forwarded: str | None = None, **added: str) -> Any:
+    """A reverse proxy that may or may not tell for whom it asks."""
+
+    def answer(handler: BaseHTTPRequestHandler) -> tuple[int, list[tuple[str, str]], bytes]:
+        headers = dict(handler.headers.items())
+        if forwarded:
+            headers["X-Forwarded-For"] = forwarded
+        request = urllib.request.Request(
+            upstream + handler.path, headers=headers, method=handler.command
+        )
+        with urllib.request.urlopen(request) as response:
+            kept = [
+                (name, value)
+                for name, value in response.headers.items()
+                if name.lower() not in {"content-length", "connection"}
+            ]
+            return response.status, [*kept, *added.items()], response.read()
+
+    return answer
+
+
+def of(found: list[Finding], name: str) -> Finding:
+    [one] = [finding for finding in found if finding.name == name]
+    return one
+
+
+async def test_missing_migration(database_url: str) -> None:
+    """A schema that is behind, ahead, or was never made."""
+    connection = await connect(database_url)
+    assert (await doctor.check_migrations(connection)).status == "ok"
+    await asyncio.to_thread(migrations.downgrade, database_url, "0003")
+    behind = await doctor.check_migrations(connection)
+    assert (behind.status, behind.mend) == ("fail", "run `hlas migrate`")
+    assert "0003" in behind.found
+    await connection.execute("update alembic_version set version_num = '9999'")
+    assert "newer version" in (await doctor.check_migrations(connection)).mend
+    await connection.execute("drop table alembic_version")
+    assert (await doctor.check_migrations(connection)).status == "fail"
+    await connection.close()
+
+
+@pytest.mark.parametrize(
+    ("statement", "told"),
+    [
+        ("alter table messages disable row level security", "messages: row-level security is off"),
+        ("alter table events no force row level security", "events: row-level security is not for"),
+        ("drop policy tenant_isolation on knowledge", "knowledge: the policy tenant_isolation is"),
+        (
+            "alter policy tenant_isolation on tenants using (true)",
+            "tenants: the policy tenant_isolation is missing or changed",
+        ),
+        ("create policy more on messages using (true)", "messages: another policy lets"),
+        ("create policy more on messages to hlas_app using (true)", "messages: another policy"),
+        (
+            "create table notes (tenant_id uuid)",
+            "notes: row-level security is off",
+        ),
+    ],
+)
+async def test_isolation(database_url: str, statement: str, told: str) -> None:
+    """Edge case 37: isolation that was switched off or loosened on any table."""
+    connection = await connect(database_url)
+    assert (await doctor.check_isolation(connection)).status == "ok"
+    await connection.execute(statement)
+    found = await doctor.check_isolation(connection)
+    assert found.status == "fail"
+    assert told in found.found
+    if "row-level" in told:
+        await connection.execute(found.mend)
+        again = (await doctor.check_isolation(connection)).found
+        assert "row-level security" not in again, "the remedy works as it is written"
+    await connection.close()
+
+
+async def test_roles(postgres_server: postgres.Server, database_url: str) -> None:
+    """Edge case 37: a serving role that could get out, and a superuser in DATABASE_URL."""
+    connection = await connect(database_url)
+    assert (await doctor.check_roles(connection)).status == "ok"
+    await connection.close()
+    for statement, told in (
+        ("alter role hlas_app superuser", "pass by"),
+        ("alter role hlas_tenant_admin bypassrls", "pass by"),
+        ("alter table messages owner to hlas_app", "owns tables"),
+    ):
+        async with superuser(postgres_server, database_url) as mighty:
+            assert (await doctor.check_roles(mighty)).status == "warn"
+            await mighty.execute(statement)
+            found = await doctor.check_roles(mighty)
+            assert found.status == "fail"
+            assert told in found.found
+
+
+async def test_durability(database_url: str) -> None:
+    """Writes that are not waited for: on the tests' own server, and for one user alone."""
+    connection = await connect(database_url)
+    found = await doctor.check_durability(connection)
+    assert (found.status, found.found.partition(" ")[0]) == ("fail", "fsync")
+    assert "synchronous_commit" not in found.found
+    await connection.close()
+    loose = await connect(database_url, synchronous_commit="off")
+    assert "fsync, synchronous_commit off" in (await doctor.check_durability(loose)).found
+    await loose.close()
+
+
+async def test_clock(database_url: str) -> None:
+    """A clock that differs from the database's, a little or so much that tokens are refused."""
+    connection = await connect(database_url)
+    assert (await doctor.check_clock(connection)).status == "ok"
+    ahead = await doctor.check_clock(connection, lambda: time.time() + 3600)
+    assert (ahead.status, "3600 s ahead of the database" in ahead.found) == ("fail", True)
+    behind = await doctor.check_clock(connection, lambda: time.time() - 15)
+    assert (behind.status, "15 s behind the database" in behind.found) == ("warn", True)
+    await connection.close()
+
+
+@pytest.mark.parametrize(
+    "secret",
+    [
+        "a" * 64,
+        "0123456789" * 5,
+        "changeme-changeme-changeme-changeme-changeme",
+        "my-super-Secret-signing-key-of-the-shop-2026",
+        "abababababababababababababababababababab",
+    ],
+)
+def test_weak_secrets(database_url: str, secret: str) -> None:
+    """Long enough for the start, and still easy to guess; the old one of two counts, too."""
+    weak = make_settings(database_url, widget_session_jwt_secret=secret)
+    assert doctor.check_secret(weak).status == "fail"
+    both = make_settings(database_url, widget_session_jwt_secrets=f"{STRONG},{secret}")
+    assert doctor.check_secret(both).status == "fail"
+    strong = make_settings(database_url, widget_session_jwt_secret=STRONG)
+    assert doctor.check_secret(strong).status == "ok"
+
+
+def test_made_secrets_are_strong() -> None:
+    """No secret of ours is taken for a weak one, nor what openssl or a hex generator gives."""
+    for _ in range(300):
+        assert not doctor.is_weak(secrets.token_urlsafe(48))
+        assert not doctor.is_weak(secrets.token_hex(32))
+        assert not doctor.is_weak(secrets.token_urlsafe(24))
+
+
+def test_secret_file(tmp_path: Path) -> None:
+    """A file that others may read, or that nobody has changed for half a year; none is no fault."""
+    settings = Settings(_env_file=None, data_dir=tmp_path)
+    assert doctor.check_secret(settings).status == "skip"
+    assert list(tmp_path.iterdir()) == []
+    source = keys.from_settings(settings)
+    assert isinstance(source, keys.FileKeys)
+    assert doctor.check_secret(settings).status == "ok"
+    old = time.time() - 200 * 86400
+    os.utime(source.path, (old, old))
+    found = doctor.check_secret(settings)
+    assert (found.status, found.found) == ("warn", "it is 200 days old")
+    source.path.chmod(0o644)
+    assert doctor.check_secret(settings).status == "fail"
+
+
+def test_limits(database_url: str) -> None:
+    """Limits that are not enforced, or switched off."""
+    assert doctor.check_limits(make_settings(database_url)).status == "ok"
+    dry = make_settings(database_url, rate_limit_enforce=False)
+    assert doctor.check_limits(dry).status == "warn"
+    off = make_settings(database_url, rate_limit_messages_ip="off")
+    assert "RATE_LIMIT_MESSAGES_IP" in doctor.check_limits(off).found
+
+
+def test_disk(tmp_path: Path) -> None:
+    """Little space and hardly any; a directory that is not there yet counts where it will be."""
+    for free, status in ((50 * 2**30, "ok"), (2**30, "warn"), (100 * 2**20, "fail")):
+        assert doctor.check_disk(tmp_path, lambda _, free=free: Free(free)).status == status  # type: ignore[misc]  # bound now
+    asked: list[Path] = []
+
+    def usage(path: Path) -> Free:
+        asked.append(path)
+        return Free(0)
+
+    doctor.check_disk(tmp_path / "not" / "yet", usage)
+    assert asked == [tmp_path]
+
+
+def test_small_disk(tmp_path: Path) -> None:
+    """The same on a real file system that is nearly full."""
+    mount = shutil.which("mount")
+    command = [mount or "", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(tmp_path)]
+    if mount is None or subprocess.run(command, check=False, capture_output=True).returncode:
+        pytest.skip("no file system can be mounted here")
+    try:
+        assert doctor.check_disk(tmp_path).status == "fail"
+    finally:
+        subprocess.run(["umount", tmp_path], check=True)
+
+
+async def test_redis(database_url: str) -> None:
+    """Redis there, forgetful, and away."""
+    assert (await doctor.check_redis(make_settings(database_url))).status == "skip"
+    with running_redis() as server:
+        settings = make_settings(database_url, redis_url=server.url)
+        assert (await doctor.check_redis(settings)).status == "ok"
+        with Redis.from_url(server.url) as client:
+            client.config_set("maxmemory-policy", "allkeys-lru")
+        assert (await doctor.check_redis(settings)).status == "warn"
+        server.kill()
+        away = await doctor.check_redis(settings)
+    assert away.status == "fail"
+    assert "does not answer" in away.found
+
+
+async def test_database_away(settings: Settings) -> None:
+    """A database that is not there is the first finding, and the other checks go on."""
+    url = "postgresql://nobody@127.0.0.1:1/none"
+    found = await doctor.examine(settings, url, page="https://shop.example/")
+    assert (found[0].name, found[0].status) == ("database", "fail")
+    assert of(found, "allowlist").status == "skip"
+    assert of(found, "disk").status == "ok"
+
+
+def service_of(live: Live, url: str | None = None) -> Service:
+    return Service(url or live.url, log_scan.SECRET)
+
+
+async def address(live: Live, url: str | None = None) -> Finding:
+    settings = live.app.state.services.settings
+    return await doctor.check_address(settings, service_of(live, url))
+
+
+async def test_address(live_server: Live) -> None:
+    """Edge case 25: what address would be limited now; a proxy that is not trusted is found."""
+    direct = await address(live_server)
+    assert (direct.status, direct.found) == ("ok", "a request from here is limited as 127.0.0.1")
+    with web_server(proxy_to(live_server.url, forwarded="203.0.113.9")) as proxy:
+        found = await address(live_server, proxy)
+    assert found.status == "fail"
+    assert "TRUSTED_PROXIES=127.0.0.1" in found.mend
+    with web_server(proxy_to(live_server.url, Server="nginx")) as proxy:
+        silent = await address(live_server, proxy)
+    assert silent.status == "fail"
+    assert "X-Forwarded-For" in silent.mend
+
+
+@pytest.mark.settings(trusted_proxies="127.0.0.0/8")
+async def test_address_behind_a_trusted_proxy(live_server: Live) -> None:
+    """Edge case 25: the visitor's own address counts."""
+    with web_server(proxy_to(live_server.url, forwarded="203.0.113.9", Server="nginx")) as proxy:
+        found = await address(live_server, proxy)
+    assert (found.status, found.found) == ("ok", "a request from here is limited as 203.0.113.9")
+
+
+async def test_everybody_is_trusted(database_url: str) -> None:
+    """TRUSTED_PROXIES so wide that visitors write their own address."""
+    wide = make_settings(database_url, trusted_proxies="0.0.0.0/0,::/0")
+    assert (await doctor.check_address(wide, None)).status == "fail"
+    fair = make_settings(database_url, trusted_proxies="10.0.0.0/8,fd00::/8")
+    assert (await doctor.check_address(fair, None)).status == "skip"
+
+
+async def test_another_service(live_server: Live) -> None:
+    """An address where nobody, somebody else, or a Hlas with another secret answers."""
+    stranger = Service(live_server.url, STRONG)
+    assert (await website.check_address(stranger)).status == "warn"
+    assert (await website.check_address(Service("http://127.0.0.1:1", STRONG))).status == "fail"
+    assert (await website.check_address(Service("chat.example", STRONG))).status == "fail"
+    with web_server(lambda _: (200, [], b"<html>")) as other:
+        assert (await website.check_address(Service(other, STRONG))).status == "fail"
+
+
+async def test_only_the_doctor_is_told(site: Site) -> None:
+    """Without our secret, with a visitor's token or an old probe, /health says nothing more."""
+    client = site.live.client
+    plain = b'{"status":"ok"}'
+    old = jwt.encode(
+        {"aud": probes.AUDIENCE, "exp": int(time.time()) - 300}, log_scan.SECRET, "HS256"
+    )
+    none = jwt.encode({"aud": probes.AUDIENCE, "exp": 2**40}, "", "none")
+    endless = jwt.encode({"aud": probes.AUDIENCE}, log_scan.SECRET, "HS256")
+    for token in (site.session["token"], probes.issue(STRONG), old, none, endless, "x"):
+        answer = await client.get("/health", headers={"Authorization": f"Bearer {token}"})
+        assert (answer.status_code, answer.content) == (200, plain)
+    assert (await client.get("/health")).content == plain
+    good = {"Authorization": f"Bearer {probes.issue(log_scan.SECRET)}"}
+    assert "seen" in (await client.get("/health", headers=good)).json()
+    denied = await client.get("/widget/whoami", headers=good)
+    assert denied.status_code == 401
+
+
+async def test_allowlist(site: Site, operators: Database, database_url: str) -> None:
+    """A page whose address nobody allows, or whose tenant is switched off."""
+    good = await doctor.check_allowlist(database_url, f"{site.origin}/basket?x=1")
+    assert good.status == "ok"
+    other = await doctor.check_allowlist(database_url, "https://www.shop.example/")
+    assert other.status == "fail"
+    assert other.mend == "hlas domain add SLUG https://www.shop.example"
+    await tenants.set_active(operators, site.slug, active=False)
+    disabled = await doctor.check_allowlist(database_url, site.origin)
+    assert disabled.mend == f"hlas tenant enable {site.slug}"
+    assert (await doctor.check_allowlist(database_url, "shop.example")).status == "fail"
+
+
+def page_of(service: str, policy: str = "", meta: str = "") -> Any:
+    tag = f'<script type="module" src="{service}/widget.js"></script>'
+    head = f'<meta http-equiv="Content-Security-Policy" content="{meta}">' if meta else ""
+    body = f"<!doctype html><html><head>{head}{tag}</head></html>".encode()
+    headers = [("Content-Security-Policy", policy)] if policy else []
+    return lambda _: (200, headers, body)
+
+
+async def test_page(live_server: Live) -> None:
+    """Policies that block the script or its requests, in the header and in the page itself."""
+    service, url = service_of(live_server), live_server.url
+    for policy, meta, blocked in (
+        ("", "", None),
+        (f"script-src {url}; connect-src {url}", "", None),
+        ("script-src 'self'", "", "script-src"),
+        (f"default-src 'self'; script-src {url}", "", "default-src"),
+        ("", "connect-src 'self'", "connect-src"),
+    ):
+        with web_server(page_of(url, policy, meta)) as page:
+            found = await website.check_page(service, f"{page}/shop")
+        assert found.status == ("fail" if blocked else "ok"), (policy, meta, found)
+        if blocked:
+            assert blocked in found.found
+            assert found.mend == f"add {url} to its {blocked}"
+
+
+async def test_page_without_us(live_server: Live) -> None:
+    """No script tag, no page, and an https page with an http script."""
+    service = service_of(live_server)
+    with web_server(lambda _: (200, [], b"<html></html>")) as page:
+        assert "no script tag" in (await website.check_page(service, page)).found
+        assert (await website.check_page(None, page)).status == "warn"
+    assert (await website.check_page(service, "http://127.0.0.1:1/")).status == "warn"
+
+
+async def test_mixed_content(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A script over http on a page over https; without a certificate, the page is made up."""
+    body = b'<script src="http://chat.example/widget.js"></script>'
+
+    def fetch(url: str, *_: Any, **__: Any) -> Fetched:
+        return Fetched(url, 200, Message(), body)
+
+    monkeypatch.setattr(website, "_fetch", fetch)
+    found = await website.check_page(None, "https://shop.example/")
+    assert (found.status, "https and the script http" in found.found) == ("fail", True)
+
+
+async def test_cors(site: Site) -> None:
+    """Edge case 30: the browser's question, through a proxy that spoils the answer, and without."""
+    origin = website.origin_of(site.origin)
+    stranger = website.origin_of("https://stranger.example")
+    assert origin is not None
+    assert stranger is not None
+    service = service_of(site.live)
+    assert (await website.check_cors(service, origin)).status == "ok"
+    assert (await website.check_cors(service, stranger)).status == "fail"
+    star = {"Access-Control-Allow-Origin": "*"}
+    with web_server(proxy_to(site.live.url, **star)) as proxy:
+        doubled = await website.check_cors(service_of(site.live, proxy), origin)
+    assert (doubled.status, "two Access" in doubled.found) == ("fail", True)
+    with web_server(lambda _: (405, [], b"")) as proxy:
+        swallowed = await website.check_cors(service_of(site.live, proxy), origin)
+    assert swallowed.status == "fail"
+    nobody = Service("http://127.0.0.1:1", STRONG)
+    assert (await website.check_cors(nobody, origin)).status == "fail"
+
+
+async def test_healthy(tmp_path: Path) -> None:
+    """A service as `hlas serve` starts it: nothing to mend, exit status 0, and JSON to watch it."""
+    with initialised() as data_dir:
+        variables = {"DATA_DIR": str(data_dir)}
+        async with serve_process(DATA_DIR=str(data_dir)) as served:
+            page = served.url.replace("127.0.0.1", "localhost")
+            asked = ("doctor", "--url", served.url, "--page", f"{page}/demo")
+            done = await asyncio.to_thread(
+                hlas, *asked, "--json", cwd=tmp_path, **environment(**variables)
+            )
+            shown = await asyncio.to_thread(hlas, *asked, cwd=tmp_path, **environment(**variables))
+        assert done.returncode == 0, done.stdout
+        found = {one["name"]: one["status"] for one in orjson.loads(done.stdout)}
+        # How much room this machine has is not the service's fault.
+        assert found.pop("disk") in {"ok", "warn"}
+        assert found.pop("redis") == "skip"
+        assert set(found.values()) == {"ok"}, done.stdout
+        assert len(found) == 12
+        assert "a request from here is limited as 127.0.0.1" in shown.stdout
+
+
+def test_command_on_faults(postgres_server: postgres.Server, tmp_path: Path) -> None:
+    """A bad setting, an unmigrated database, and nothing at all: findings, never a traceback."""
+
+    def run(**variables: str) -> tuple[int, dict[str, dict[str, str]]]:
+        done = hlas("doctor", "--json", cwd=tmp_path, **environment(**variables))
+        assert "Traceback" not in done.stderr
+        return done.returncode, {one["name"]: one for one in orjson.loads(done.stdout)}
+
+    status, found = run(WIDGET_SESSION_JWT_SECRET="short")
+    assert (status, found["settings"]["status"]) == (1, "fail")
+    assert "WIDGET_SESSION_JWT_SECRET" in found["settings"]["found"]
+    status, found = run(DATA_DIR=str(tmp_path / "none"))
+    assert (status, found["database"]["status"]) == (0, "warn")
+    assert list(tmp_path.iterdir()) == [], "looking makes nothing"
+    status, found = run(
+        DATABASE_URL=url_of(postgres_server.url, "template1"), WIDGET_SESSION_JWT_SECRET=STRONG
+    )
+    assert status == 1
+    assert found["migrations"]["mend"] == "run `hlas migrate`"
