@@ -80,4 +80,5 @@ class Visitor:
 
 
 def no_problems(*visitors: Visitor) -> None:
-    assert [visitor.problems for visitor in visitors] == [[] for _ in visitors]
+    found = [problem for visitor in visitors for problem in visitor.problems]
+    assert not found, found
