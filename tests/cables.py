@@ -5,6 +5,20 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from urllib.parse import parse_qs, urlsplit
 
+# The database's word for "ask me".
+READY = b"Z\x00\x00\x00\x05"
+
+
+class Talk:
+    """What is known of one connection: whose it is, and whether it is past its greetings."""
+
+    is_writers = False
+    is_ready = False
+
+    def hear(self, data: bytes) -> None:
+        self.is_writers = self.is_writers or b"hlas writer" in data
+        self.is_ready = self.is_ready or READY in data
+
 
 class Cable:
     """Passes bytes on; `url` is the way through it."""
@@ -18,9 +32,9 @@ class Cable:
         self._writers: set[asyncio.StreamWriter] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self.port = 0
-        # The next answer of the database is lost, and the connection with it.
+        # The next answer to the writer is lost, and the connection with it.
         self.lose_next_answer = False
-        # The next question never gets to the database.
+        # The writer's next question never gets to the database.
         self.lose_next_question = False
         # Everything is lost, silently.
         self.silent = False
@@ -41,8 +55,9 @@ class Cable:
             return
         there_reader, there = await asyncio.open_unix_connection(self._socket)
         self._writers |= {writer, there}
-        questions = asyncio.ensure_future(self._pass(reader, there, answers=False))
-        answers = asyncio.ensure_future(self._pass(there_reader, writer, answers=True))
+        talk = Talk()
+        questions = asyncio.ensure_future(self._pass(reader, there, talk, answers=False))
+        answers = asyncio.ensure_future(self._pass(there_reader, writer, talk, answers=True))
         self._tasks |= {questions, answers}
         await asyncio.wait({questions, answers}, return_when=asyncio.FIRST_COMPLETED)
         for task in (questions, answers):
@@ -52,22 +67,29 @@ class Cable:
             self._writers.discard(end)
 
     async def _pass(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, answers: bool
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        talk: Talk,
+        *,
+        answers: bool,
     ) -> None:
         with suppress(OSError):
             while data := await reader.read(65536):
                 if self.silent:
                     continue
-                if answers and self.lose_next_answer:
-                    self.lose_next_answer = False
-                    self.lost += 1
+                if talk.is_writers and talk.is_ready and self._is_lost(answers=answers):
                     return
-                if not answers and self.lose_next_question:
-                    self.lose_next_question = False
-                    self.lost += 1
-                    return
+                talk.hear(data)
                 writer.write(data)
                 await writer.drain()
+
+    def _is_lost(self, *, answers: bool) -> bool:
+        lost = self.lose_next_answer if answers else self.lose_next_question
+        if lost:
+            self.lose_next_answer = self.lose_next_question = False
+            self.lost += 1
+        return lost
 
     def cut(self) -> None:
         """Both ends learn at once that the other is gone."""

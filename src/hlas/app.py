@@ -12,7 +12,7 @@ from hlas import settings as configuration
 from hlas.api import admin, assets, console, errors, health, reference, widget
 from hlas.api.direct import DirectRoutes
 from hlas.body import BodyMiddleware
-from hlas.cors import CorsMiddleware
+from hlas.cors import CorsMiddleware, Readers
 from hlas.gate import MESSAGES, AddressLimitMiddleware
 from hlas.services import Services
 from hlas.settings import Settings
@@ -63,10 +63,16 @@ def create_app(settings: Settings, database_url: str | None = None) -> FastAPI:
     # The last one added is the outermost: a request passes them from the bottom up.
     # The hot path skips the router, which still documents it and answers other methods.
     app.add_middleware(DirectRoutes, endpoints={("POST", MESSAGES): widget.create_message})
-    app.add_middleware(AddressLimitMiddleware, gate=services.gate)
     app.add_middleware(BodyMiddleware, largest=settings.max_json_body_bytes)
     app.add_middleware(errors.ErrorBoundary, metrics=services.metrics)
-    app.add_middleware(CorsMiddleware, origins=lambda: services.origins, tokens=services.tokens)
+    readers = Readers(lambda: services.origins, services.tokens)
+    app.add_middleware(CorsMiddleware, readers=readers)
+    app.add_middleware(
+        AddressLimitMiddleware,
+        gate=services.gate,
+        metrics=services.metrics,
+        cors=readers.headers,
+    )
     close_traces = tracing.install(app, settings)
     app.add_middleware(
         RequestMiddleware, metrics=services.metrics, routes=fixed, proxies=settings.trusted_proxies

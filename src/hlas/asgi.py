@@ -1,18 +1,26 @@
 """The names ASGI gives things, for middleware that needs no framework."""
 
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from typing import Any, TypeAlias
+
+_INDEX = "hlas.headers"
 
 Scope: TypeAlias = MutableMapping[str, Any]
 Message: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[Message]]
 Send: TypeAlias = Callable[[Message], Awaitable[None]]
+Headers: TypeAlias = Sequence[tuple[bytes, bytes]]
 Application: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
-def header_values(scope: Scope, name: bytes) -> list[str]:
-    """Every value of a header, as it came."""
-    return [value.decode("latin-1") for key, value in scope["headers"] if key == name]
+def header_values(scope: Scope, name: bytes) -> Sequence[str]:
+    """Every value of a header, as it came; a request is asked for several, so it is sorted once."""
+    index: dict[bytes, list[str]] | None = scope.get(_INDEX)
+    if index is None:
+        index = scope[_INDEX] = {}
+        for key, value in scope["headers"]:
+            index.setdefault(key, []).append(value.decode("latin-1"))
+    return index.get(name, ())
 
 
 async def respond(

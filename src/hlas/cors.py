@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from hlas import errors, telemetry
-from hlas.asgi import Application, Message, Receive, Scope, Send, header_values, respond
+from hlas.asgi import Application, Headers, Message, Receive, Scope, Send, header_values, respond
 from hlas.origins import Origin
 from hlas.sessions import Origins, bearer
 from hlas.tokens import Session, Tokens
@@ -26,17 +26,69 @@ _EXPOSED = (
 _VARY = (b"vary", b"Origin")
 
 
+class Readers:
+    """Who may read the answer to a request."""
+
+    def __init__(self, origins: Callable[[], Origins], tokens: Tokens) -> None:
+        self._origins = origins
+        self._tokens = tokens
+
+    async def may_read(self, scope: Scope, values: list[bytes], status: int) -> bool:
+        # A database that is away is not waited for twice: what is remembered must do.
+        known = self._known(scope, values)
+        if known is None and status != 503:
+            return await self.is_listed(values)
+        return bool(known) or (known is None and self._is_remembered(values))
+
+    def headers(self, scope: Scope) -> Headers:
+        """For a refusal that must not cost any SQL: from what is at hand."""
+        values = _origins_of(scope)
+        known = self._known(scope, values) if values else False
+        if known or (known is None and self._is_remembered(values)):
+            return (_VARY, (b"access-control-allow-origin", values[0]), _EXPOSED)
+        return (_VARY,)
+
+    async def is_listed(self, values: list[bytes]) -> bool:
+        """On the allowlist of some active tenant."""
+        origin = _parse(values)
+        try:
+            host = await self._origins().host(origin) if origin else None
+        except errors.Unavailable:
+            return False
+        return host is not None and host.is_active
+
+    def _known(self, scope: Scope, values: list[bytes]) -> bool | None:
+        """Without asking anybody: yes, no, or None where there is no token to tell."""
+        if _is_closed(scope) or _is_public(scope):
+            return False
+        session = scope["state"].get("session") or self._claimed(scope)
+        if session is None:
+            return None
+        return len(values) == 1 and values[0].decode("latin-1").lower() == session.origin
+
+    def _claimed(self, scope: Scope) -> Session | None:
+        """The session of a request that was refused before its token was looked at."""
+        try:
+            return self._tokens.verify(bearer(header_values(scope, b"authorization")))
+        except errors.AuthenticationError:
+            return None
+
+    def _is_remembered(self, values: list[bytes]) -> bool:
+        origin = _parse(values)
+        host = self._origins().remembered(origin) if origin else None
+        return host is not None and host.is_active
+
+
 class CorsMiddleware:
-    def __init__(self, app: Application, origins: Callable[[], Origins], tokens: Tokens) -> None:
+    def __init__(self, app: Application, readers: Readers) -> None:
         self.app = app
-        self.origins = origins
-        self.tokens = tokens
+        self.readers = readers
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        values = [value for name, value in scope["headers"] if name == b"origin"]
+        values = _origins_of(scope)
         if scope["method"] == "OPTIONS" and values and _is_preflight(scope):
             await self._preflight(scope, values, send)
             return
@@ -45,49 +97,27 @@ class CorsMiddleware:
             if message["type"] == "http.response.start":
                 headers = message["headers"]
                 headers.append(_VARY)
-                if values and await self._may_read(scope, values, message["status"]):
+                if values and await self.readers.may_read(scope, values, message["status"]):
                     headers += ((b"access-control-allow-origin", values[0]), _EXPOSED)
             await send(message)
 
         await self.app(scope, receive, send_with_cors)
 
     async def _preflight(self, scope: Scope, values: list[bytes], send: Send) -> None:
-        if not _is_closed(scope) and await self._is_listed(values):
+        if not _is_closed(scope) and await self.readers.is_listed(values):
             allowed = (b"access-control-allow-origin", values[0])
             await respond(send, 204, [allowed, *_PREFLIGHT, _VARY])
             return
         status, headers, body = errors.render(errors.DomainNotAllowed(), telemetry.request_id())
         await respond(send, status, [*headers, _VARY], body)
 
-    async def _may_read(self, scope: Scope, values: list[bytes], status: int) -> bool:
-        if _is_closed(scope) or _is_public(scope):
-            return False
-        session = scope["state"].get("session") or self._claimed(scope)
-        if session is not None:
-            return len(values) == 1 and values[0].decode("latin-1").lower() == session.origin
-        # A refused address costs no SQL, and a database that is away is not waited for twice:
-        # what is remembered must do.
-        return await self._is_listed(values, remembered=status in {429, 503})
 
-    def _claimed(self, scope: Scope) -> Session | None:
-        """The session of a request that was refused before its token was looked at."""
-        try:
-            return self.tokens.verify(bearer(header_values(scope, b"authorization")))
-        except errors.AuthenticationError:
-            return None
+def _origins_of(scope: Scope) -> list[bytes]:
+    return [value for name, value in scope["headers"] if name == b"origin"]
 
-    async def _is_listed(self, values: list[bytes], *, remembered: bool = False) -> bool:
-        origin = Origin.parse(values[0].decode("latin-1")) if len(values) == 1 else None
-        if origin is None:
-            return False
-        if remembered:
-            host = self.origins().remembered(origin)
-        else:
-            try:
-                host = await self.origins().host(origin)
-            except errors.Unavailable:
-                return False
-        return host is not None and host.is_active
+
+def _parse(values: list[bytes]) -> Origin | None:
+    return Origin.parse(values[0].decode("latin-1")) if len(values) == 1 else None
 
 
 def _is_preflight(scope: Scope) -> bool:

@@ -1,14 +1,14 @@
 """Which limits apply to a request, and what happens when one is hit."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import asyncpg
 
 from hlas import errors, telemetry
 from hlas.addresses import client_address, forwarded_by_stranger
-from hlas.asgi import Application, Receive, Scope, Send, header_values
+from hlas.asgi import Application, Headers, Receive, Scope, Send, header_values, respond
 from hlas.db import Database, Queries
 from hlas.limits import Check, Limit, Limiter, Refusal, Rule
 from hlas.limits.rules import Scope as LimitScope
@@ -22,6 +22,7 @@ MESSAGES = "/widget/messages"
 # A reply may cost money: it is limited like the message it answers, in buckets of its own.
 REPLIES = "/widget/messages/assistant"
 ADMIN = "/admin"
+LIMITED = frozenset({SESSION, MESSAGES, REPLIES})
 OVERRIDES_SECONDS = 2.0
 
 # What a tenant's `limits` column may hold: its own limits, never those on addresses.
@@ -84,21 +85,19 @@ class Gate:
             if refusal is not None:
                 self._refuse(refusal, ADMIN)
 
-    async def look(self, scope: Scope, route: str) -> None:
-        """Before any SQL: refuse an address that has used up its limit."""
+    async def look(self, scope: Scope, route: str) -> Refusal | None:
+        """Before any SQL: whether an address has used up its limit."""
         address = self.address(scope)
         scope["state"]["address"] = address
         rule = self._rules[route, "ip"]
         # A dry run tells of a refusal once, when the limits are consumed.
         if rule is None or address is None or not self._enforce:
-            return
+            return None
         checks = ((rule, address),)
         # Opening a session asks the database for its tenant before the limits are consumed; for
         # the others nothing comes between, so what this process remembers is enough.
         is_session = route == SESSION
-        refusal = await self._limiter.peek(checks) if is_session else self._limiter.peek_now(checks)
-        if refusal is not None:
-            self._refuse(refusal, route)
+        return await self._limiter.peek(checks) if is_session else self._limiter.peek_now(checks)
 
     def _refuse(self, refusal: Refusal, route: str) -> None:
         scope = refusal.rule.scope
@@ -164,18 +163,31 @@ class Gate:
 
 
 class AddressLimitMiddleware:
-    """The cheapest refusal: by address, from memory, before the body is read."""
+    """The cheapest refusal: by address, from memory, before anything else is looked at."""
 
-    def __init__(self, app: Application, gate: Gate) -> None:
+    def __init__(
+        self, app: Application, gate: Gate, metrics: Metrics, cors: Callable[[Scope], Headers]
+    ) -> None:
         self.app = app
         self.gate = gate
+        self.metrics = metrics
+        self.cors = cors
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and scope["method"] == "POST":
-            path = scope["path"]
-            if path in (MESSAGES, REPLIES, SESSION):
-                await self.gate.look(scope, path)
+        if scope["type"] == "http" and scope["method"] == "POST" and scope["path"] in LIMITED:
+            refusal = await self.gate.look(scope, scope["path"])
+            if refusal is not None:
+                await self._refuse(refusal, scope, send)
+                return
         await self.app(scope, receive, send)
+
+    async def _refuse(self, refusal: Refusal, scope: Scope, send: Send) -> None:
+        error = errors.RateLimited(refusal.rule.scope, refusal.headers())
+        route = scope["path"]
+        telemetry.warning("blocked", reason=error.code, scope=error.limit_scope, route=route)
+        self.metrics.blocked(error.code, error.limit_scope, route)
+        status, headers, body = errors.render(error, telemetry.request_id())
+        await respond(send, status, [*headers, *self.cors(scope)], body)
 
 
 def _rule(route: str, scope: LimitScope, limit: Limit | None) -> Rule | None:

@@ -20,9 +20,9 @@ from hlas.db import Database, Queries, Row
 queries = Queries.beside(__file__)
 
 # What one transaction touches: milliseconds, which no visitor notices.
-BATCH_MESSAGES = 500
+BATCH_MESSAGES = 200
 BATCH_CONVERSATIONS = 100
-PAGE = 200
+PAGE = 500
 # Visitors come first: after each page or batch we rest so many times as long as it took.
 REST = 2.0
 
@@ -91,48 +91,70 @@ async def export(
     """
     name = _pseudonyms() if anonymous else _same
     done = Count()
-    async for conversation in _conversations(operators, whose):
-        yield _line(_conversation(conversation, name, anonymous=anonymous))
-        done.add(1, 0)
-        async for message in _messages(operators, whose.tenant_id, conversation["id"]):
-            yield _line(_message(message, conversation["id"], anonymous=anonymous))
-            done.add(0, 1)
-            on_progress(1)
+    async for some in _conversations(operators, whose):
+        messages = _messages(operators, whose.tenant_id, [row["id"] for row in some])
+        message = await anext(messages, None)
+        for conversation in some:
+            yield _line(_conversation(conversation, name, anonymous=anonymous))
+            done.add(1, 0)
+            while message is not None and message["conversation_id"] == conversation["id"]:
+                yield _line(_message(message, anonymous=anonymous))
+                done.add(0, 1)
+                on_progress(1)
+                message = await anext(messages, None)
     async with operators.transaction() as connection:
         await record(
             connection, change, whose.tenant_id, "privacy.export", whose.target, after=done.told()
         )
 
 
-async def _conversations(operators: Database, whose: Subject) -> AsyncIterator[Row]:
+async def _conversations(operators: Database, whose: Subject) -> AsyncIterator[list[Row]]:
+    """In groups whose messages fit into a page, or one alone that has more."""
     after = None
     while True:
         page = await _page(
-            operators, queries.export_conversations, whose.tenant_id, whose.visitor_id, after
+            operators,
+            queries.export_conversations,
+            whose.tenant_id,
+            whose.visitor_id,
+            after,
+            limit=PAGE,
         )
+        group: list[Row] = []
         for row in page:
-            yield row
+            if group and sum(one["last_seq"] for one in group) + row["last_seq"] > PAGE:
+                yield group
+                group = []
+            group.append(row)
+        if group:
+            yield group
         if len(page) < PAGE:
             return
         after = page[-1]["id"]
 
 
 async def _messages(
-    operators: Database, tenant_id: UUID, conversation_id: UUID
+    operators: Database, tenant_id: UUID, conversations: list[UUID]
 ) -> AsyncIterator[Row]:
+    """By conversation and seq; of several all at once, since they may have grown meanwhile."""
     after = 0
+    limit = PAGE if len(conversations) == 1 else None
     while True:
-        page = await _page(operators, queries.export_messages, tenant_id, conversation_id, after)
+        page = await _page(
+            operators, queries.export_messages, tenant_id, conversations, after, limit=limit
+        )
         for row in page:
             yield row
-        if len(page) < PAGE:
+        if limit is None or len(page) < limit:
             return
         after = page[-1]["seq"]
 
 
-async def _page(operators: Database, query: str, *arguments: Any) -> list[Row]:
+async def _page(
+    operators: Database, query: str, *arguments: Any, limit: int | None = None
+) -> list[Row]:
     started = time.monotonic()
-    rows = await operators.all(query, *arguments, PAGE)
+    rows = await operators.all(query, *arguments, limit)
     await _rest(started)
     return rows
 
@@ -168,10 +190,10 @@ def _conversation(row: Row, name: Callable[[str], str], *, anonymous: bool) -> d
     }
 
 
-def _message(row: Row, conversation_id: UUID, *, anonymous: bool) -> dict[str, Any]:
+def _message(row: Row, *, anonymous: bool) -> dict[str, Any]:
     return {
         "type": "message",
-        "conversation_id": str(conversation_id),
+        "conversation_id": str(row["conversation_id"]),
         "id": str(row["id"]),
         "seq": row["seq"],
         "role": row["role"],

@@ -17,10 +17,11 @@ order by id
 limit $4
 
 -- name: export_messages
-select id, seq, role, content, meta, created_at
+-- Of several short conversations at once, or a page of a long one.
+select id, conversation_id, seq, role, content, meta, created_at
 from messages
-where tenant_id = $1 and conversation_id = $2 and seq > $3
-order by seq
+where tenant_id = $1 and conversation_id = any ($2) and seq > $3
+order by conversation_id, seq
 limit $4
 
 -- name: close_conversations

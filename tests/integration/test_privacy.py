@@ -78,6 +78,17 @@ async def test_export(operators: Database) -> None:
 
 
 @pytest.mark.usefixtures("small_batches")
+async def test_export_while_visitors_write(operators: Database) -> None:
+    """Conversations that have grown since they were looked at are exported whole."""
+    shop = await make_tenant(operators, "shop")
+    await fill(operators, shop, 6, 3)
+    await operators.execute("update conversations set last_seq = 1")
+    lines = await exported(operators, "shop")
+    assert sum(line["type"] == "message" for line in lines) == 18
+    assert sum(line["type"] == "conversation" for line in lines) == 6
+
+
+@pytest.mark.usefixtures("small_batches")
 async def test_export_of_a_visitor(operators: Database) -> None:
     """One visitor's data with all that is known of them; unknown visitors and tenants are told."""
     shop = await make_tenant(operators, "shop")

@@ -74,7 +74,8 @@ async def test_small_batches(operators: Database, monkeypatch: pytest.MonkeyPatc
         # Between two batches what is left is whole: 1..n without a gap, for whoever reads it.
         torn = await operators.all(
             "select c.id from conversations c left join messages m on m.conversation_id = c.id"
-            " group by c.id, c.last_seq having count(m.id) <> c.last_seq or max(m.seq) <> c.last_seq"
+            " group by c.id, c.last_seq"
+            " having count(m.id) <> c.last_seq or max(m.seq) <> c.last_seq"
         )
         assert torn == []
         await seen(*arguments)  # type: ignore[arg-type]  # handed through

@@ -1,7 +1,7 @@
 """Traces reach a collector, hold what a trace should and nothing of a visitor.
 
 Seen failing with these defects planted: any visitor's traceparent believed, the path instead of the
-route, exceptions recorded.
+route.
 """
 
 import sys

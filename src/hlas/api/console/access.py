@@ -1,5 +1,6 @@
 """Who is signed in, and what every page of the console has in common."""
 
+import re
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -141,7 +142,11 @@ async def require_tenant(visit: Signed, slug: Annotated[str, Path(pattern=SLUG)]
 
 async def chosen_tenant(visit: Visit, slug: str) -> dict[str, Any] | None:
     """The tenant a list is narrowed to; one that is not there must not show everything."""
-    return await tenants.by_slug(visit.database, slug) if slug else None
+    if not slug:
+        return None
+    if not re.fullmatch(SLUG, slug):
+        raise errors.NotFound
+    return await tenants.by_slug(visit.database, slug)
 
 
 async def operator_only(visit: Signed) -> Visit:

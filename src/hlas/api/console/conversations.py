@@ -54,21 +54,22 @@ def _search(asked: dict[str, str]) -> Search:
     status: Status | None = None
     if asked["status"] in {"open", "closed"}:
         status = "open" if asked["status"] == "open" else "closed"
-    until = _day(asked["until"])
     text = asked["text"].replace("\0", "")
     return Search(
         status=status,
         visitor_id=asked["visitor_id"].replace("\0", "") or None,
         since=_day(asked["since"]),
-        until=until + timedelta(days=1) if until else None,
+        until=_day(asked["until"], following=True),
         text=text if len(text) > 1 else None,
     )
 
 
-def _day(text: str) -> datetime | None:
+def _day(text: str, *, following: bool = False) -> datetime | None:
+    """When a day begins, or the one that follows it."""
     try:
-        return datetime.strptime(text, "%Y-%m-%d").replace(tzinfo=UTC)
-    except ValueError:
+        begins = datetime.strptime(text, "%Y-%m-%d").replace(tzinfo=UTC)
+        return begins + timedelta(days=1) if following else begins
+    except (ValueError, OverflowError):
         return None
 
 

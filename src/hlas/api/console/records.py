@@ -6,7 +6,7 @@ from uuid import UUID
 
 from fastapi import Response
 
-from hlas import audit, tenants, traffic
+from hlas import audit, errors, tenants, traffic
 from hlas.api.console.access import Signed, Visit, chosen_tenant, identifier, router
 from hlas.api.console.overview import MOST_TENANTS
 from hlas.tenants import SLUG
@@ -71,9 +71,12 @@ async def audit_page(
     visit: Signed, tenant: str = "", action: str = "", before: str = ""
 ) -> Response:
     known = await _tenant_list(visit)
+    # Also one that is gone: its audit outlives it.
+    if tenant and not re.fullmatch(SLUG, tenant):
+        raise errors.NotFound
     found, following = await audit.listed(
         visit.database,
-        slug=tenant if re.fullmatch(SLUG, tenant) else None,
+        slug=tenant or None,
         action=action if _ACTION.fullmatch(action) else None,
         before=identifier(before),
         limit=PAGE,

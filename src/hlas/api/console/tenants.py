@@ -1,5 +1,6 @@
 """Tenants: listed, added, set up, removed."""
 
+import re
 from typing import Any
 
 from fastapi import Request, Response
@@ -22,7 +23,7 @@ from hlas.api.console.access import (
 )
 from hlas.gate import OVERRIDES
 from hlas.services import Services
-from hlas.tenants import OPERATORS_ONLY, NewTenant, TenantChanges
+from hlas.tenants import OPERATORS_ONLY, SLUG, NewTenant, TenantChanges
 from hlas.web import assets
 
 PAGE = 100
@@ -36,7 +37,8 @@ async def list_tenants(visit: Signed, after: str = "") -> Response:
 async def _list_page(
     visit: Visit, status: int = 200, *, after: str = "", form: Form | None = None, **values: Any
 ) -> Response:
-    found = await tenants.listed(visit.database, after=after or None, limit=PAGE + 1)
+    start = after if re.fullmatch(SLUG, after) else None
+    found = await tenants.listed(visit.database, after=start, limit=PAGE + 1)
     shown = found[:PAGE]
     return visit.page(
         "tenants.html",

@@ -76,7 +76,7 @@ function follow(log) {
     time.dataset.form = "short";
     localise(time);
     row.append(time);
-    log.append(row);
+    log.firstElementChild?.append(row);
     after = seq;
   }
 

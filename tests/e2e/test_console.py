@@ -1,0 +1,230 @@
+"""The console as administrators use it, on every kind of screen and without a mouse."""
+
+from typing import Any
+from uuid import UUID
+
+import pytest
+from playwright.async_api import Browser, BrowserContext, expect
+
+from e2e.console import Desk
+from e2e.shop import Shop
+from e2e.visitor import no_problems
+from factories import Live, Site
+from hlas import knowledge, tenants
+from hlas.db import Database
+from hlas.knowledge import Entry
+
+MODES: dict[str, dict[str, Any]] = {
+    "light": {"color_scheme": "light"},
+    "dark": {"color_scheme": "dark"},
+    "phone": {"viewport": {"width": 390, "height": 780}, "is_mobile": True, "has_touch": True},
+    "forced colours": {"forced_colors": "active"},
+}
+
+
+async def furnish(site: Site, operators: Database) -> str:
+    """Something on every page; the id of an answer."""
+    await site.send("Do you deliver?", key="k")
+    await site.send("Do you deliver?", key="k")
+    await site.send("x" * 2001)
+    await site.live.client.post("/widget/messages/assistant", headers=site.headers(), json={})
+    added = await knowledge.add(
+        operators, UUID(site.tenant_id), Entry("Do you deliver?", "Yes, **everywhere**.")
+    )
+    await operators.execute(
+        "insert into incidents (tenant_id, id, kind, details) "
+        "values ($1::text::uuid, gen_random_uuid(), 'model_unavailable', '{\"status\": 503}')",
+        site.tenant_id,
+    )
+    await site.live.app.state.services.traffic.flush(operators)
+    return str(added["id"])
+
+
+def pages_of(site: Site, entry_id: str) -> list[str]:
+    tenant = f"/tenants/{site.slug}"
+    return [
+        "",
+        "?range=week",
+        f"?tenant={site.slug}",
+        "/tenants",
+        tenant,
+        f"{tenant}/looks",
+        f"{tenant}/knowledge?ask=deliver",
+        f"{tenant}/knowledge/{entry_id}",
+        f"{tenant}/conversations?text=deliver",
+        f"{tenant}/conversations/{site.conversation_id}",
+        "/conversations",
+        "/blocked",
+        "/incidents",
+        "/audit",
+        "/nowhere",
+    ]
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_axe_finds_nothing(
+    browser: Browser, site: Site, operators: Database, mode: str
+) -> None:
+    """0 violations on every page, everything unfolded, and nothing wider than the screen."""
+    entry_id = await furnish(site, operators)
+    # The checker is a script of its own, which the strict policy would refuse.
+    context = await browser.new_context(bypass_csp=True, **MODES[mode])
+    desk = await Desk.open(context, site.live, operators)
+    for path in pages_of(site, entry_id):
+        await desk.go(path)
+        await desk.page.evaluate(
+            "for (const one of document.querySelectorAll('details')) one.open = true"
+        )
+        assert await desk.violations() == [], path
+        assert await desk.page.evaluate("document.documentElement.scrollWidth <= innerWidth"), path
+    await desk.page.get_by_role("link", name="To the overview").click()
+    await desk.page.get_by_role("button", name="Sign out").click()
+    await expect(desk.page.get_by_role("status")).to_have_text("You are signed out.")
+    assert await desk.violations() == []
+    assert desk.problems == []
+    await context.close()
+
+
+async def test_from_nothing_to_the_first_conversation(
+    context: BrowserContext, live_server: Live, operators: Database
+) -> None:
+    """A new operator sets a tenant up and reads its first conversation, without any SQL."""
+    desk = await Desk.open(context, live_server, operators)
+    page = desk.page
+    await page.get_by_role("link", name="Tenants").click()
+    await page.get_by_label("Name").fill("Flower Shop")
+    await page.get_by_label("Slug").fill("flowers")
+    await page.get_by_label("Domains").fill("https://flowers.example")
+    await page.get_by_role("button", name="Add").click()
+    await expect(page.get_by_role("heading", level=1)).to_have_text("Flower Shop")
+    await expect(page.locator("#embed")).to_contain_text(f"{live_server.url}/widget.js")
+
+    await page.get_by_role("link", name="Knowledge").click()
+    await page.get_by_label("Question").fill("When do you open?")
+    await page.get_by_label("Answer", exact=True).fill("At nine.")
+    await page.get_by_role("button", name="Add").click()
+    await expect(page.get_by_role("status")).to_have_text("Added.")
+    await page.get_by_label("A visitor asks").fill("when open")
+    await page.get_by_role("button", name="Ask").click()
+    await expect(page.get_by_role("status")).to_contain_text("At nine.")
+
+    added = await tenants.by_slug(operators, "flowers")
+    site = Site(live_server, "flowers", added["id"], "https://flowers.example")
+    await site.open(visitor_id="anna")
+    await site.send("When do you open?")
+    await page.get_by_role("navigation", name="Console").get_by_text("Conversations").click()
+    await page.get_by_role("link", name="When do you open?").click()
+    await expect(page.get_by_role("log")).to_contain_text("When do you open?")
+    assert desk.problems == []
+
+
+async def test_the_transcript_is_live(
+    context: BrowserContext, site: Site, operators: Database
+) -> None:
+    """What a visitor writes appears by itself, once and in order; closing ends the conversation."""
+    await site.send("first")
+    desk = await Desk.open(context, site.live, operators)
+    page = desk.page
+    await desk.go(f"/tenants/{site.slug}/conversations/{site.conversation_id}")
+    bubbles = page.locator("#log .bubble")
+    await expect(bubbles).to_have_text(["first"])
+    await expect(page.get_by_text("live", exact=True)).to_be_visible()
+    for text in ("second", "third"):
+        await site.send(text)
+    await expect(bubbles).to_have_text(["first", "second", "third"], timeout=20_000)
+    page.on("dialog", lambda dialog: dialog.accept())
+    await page.get_by_role("button", name="Close the conversation").click()
+    await expect(page.get_by_role("status")).to_have_text("The conversation is closed.")
+    assert (await site.send("fourth")).json()["detail"] == "conversation_closed"
+    assert desk.problems == []
+
+
+async def test_looks_are_tried_on_before_they_are_saved(
+    browser: Browser, context: BrowserContext, shop: Shop
+) -> None:
+    """The preview is the real widget and follows the form; visitors see it once it is saved."""
+    desk = await Desk.open(context, shop.live, shop.operators)
+    page = desk.page
+    await desk.go(f"/tenants/{shop.site.slug}/looks")
+    widget = page.frame_locator("#preview").locator("hlas-chat")
+    header = widget.locator("header")
+    await page.get_by_label("Title", exact=True).click()
+    await page.keyboard.type("Tulip & <b>Rose</b>", delay=60)
+    await expect(header.locator("strong")).to_have_text("Tulip & <b>Rose</b>")
+    # The frame never takes the focus from whoever writes.
+    await expect(page.get_by_label("Title", exact=True)).to_have_value("Tulip & <b>Rose</b>")
+    await page.get_by_label("Colour", exact=True).fill("#a01050")
+    await expect(header).to_have_css("background-color", "rgb(160, 16, 80)")
+    await page.get_by_label("Suggested questions").fill("One?\nTwo?")
+    await expect(widget.locator(".chips button")).to_have_text(["One?", "Two?"])
+    await widget.locator("textarea").fill("hello")
+    await widget.locator("textarea").press("Enter")
+    await expect(widget.locator(".assistant .bubble").last).to_contain_text("how an answer looks")
+    assert (await tenants.by_slug(shop.operators, shop.site.slug))["ui_config"] == {}
+
+    await page.get_by_role("button", name="Save").click()
+    await expect(page.get_by_role("status")).to_have_text("Saved.")
+    visitor = await shop.arrive(await browser.new_context())
+    await visitor.open()
+    await expect(visitor.panel).to_contain_text("Tulip & <b>Rose</b>")
+    no_problems(visitor)
+    assert desk.problems == []
+
+
+async def test_the_keyboard_does_everything(
+    context: BrowserContext, site: Site, operators: Database
+) -> None:
+    """Skip to the content, choose a time, open the figures: no mouse."""
+    await furnish(site, operators)
+    desk = await Desk.open(context, site.live, operators)
+    page = desk.page
+    await page.keyboard.press("Tab")
+    await expect(page.get_by_role("link", name="Skip to content")).to_be_focused()
+    await page.keyboard.press("Enter")
+    await page.keyboard.press("Tab")
+    await expect(page.get_by_label("Tenant", exact=True)).to_be_focused()
+    await page.keyboard.press("Tab")
+    await expect(page.get_by_label("Last hour")).to_be_focused()
+    await page.keyboard.press("ArrowRight")
+    await page.wait_for_url("**range=day**")
+    summary = page.locator("summary").first
+    await summary.focus()
+    await page.keyboard.press("Enter")
+    await expect(page.get_by_role("region", name="Messages: figures")).to_be_visible()
+    assert desk.problems == []
+
+
+async def test_it_works_without_script(browser: Browser, site: Site, operators: Database) -> None:
+    """Reading and changing need no script: forms are forms."""
+    context = await browser.new_context(java_script_enabled=False)
+    desk = await Desk.open(context, site.live, operators)
+    page = desk.page
+    await page.get_by_role("button", name="Show").click()
+    await expect(page.get_by_role("heading", level=1)).to_have_text("Overview")
+    await desk.go(f"/tenants/{site.slug}")
+    await page.get_by_label("Name").fill("Plain")
+    await page.get_by_role("button", name="Save").click()
+    await expect(page.get_by_role("heading", level=1)).to_have_text("Plain")
+    await context.close()
+
+
+async def test_the_overview_shows_what_happened(
+    context: BrowserContext, site: Site, operators: Database
+) -> None:
+    """The figures behind the plots are those of the tenant."""
+    await furnish(site, operators)
+    desk = await Desk.open(context, site.live, operators)
+    await desk.go(f"?tenant={site.slug}")
+    for title, headline in (
+        ("Messages", "2"),
+        ("Sessions", "1"),
+        ("Blocked", "1"),
+        ("Replays and conflicts", "1"),
+    ):
+        figure = desk.page.locator("figure").filter(
+            has=desk.page.get_by_role("heading", name=title, exact=True)
+        )
+        await expect(figure.locator(".headline")).to_have_text(headline)
+        await expect(figure.locator("path.columns[d*='M']")).not_to_have_count(0)
+    await expect(desk.page.get_by_text("p99", exact=False).first).to_be_visible()
+    assert desk.problems == []
