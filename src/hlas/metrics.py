@@ -89,27 +89,27 @@ class Metrics:
         known = method if method in METHODS else "OTHER"
         self._requests(known, route, str(status)).inc()
         self._duration(known, route).observe(seconds)
-        if self._tally and route == MEASURED and status == 200:
+        if route == MEASURED and status == 200 and self._tally is not None:
             self._tally.count("latency", BUCKETS[bisect_left(LATENCY, seconds)])
 
     def blocked(self, reason: str, scope: str, route: str) -> None:
         self._blocked(reason, scope, route).inc()
-        if self._tally:
+        if self._tally is not None:
             self._tally.block(reason, scope, route)
 
     def idempotency(self, outcome: str) -> None:
         self._idempotency(outcome).inc()
-        if self._tally:
+        if self._tally is not None:
             self._tally.count("idempotency", outcome)
 
     def session(self, outcome: str) -> None:
         self._sessions(outcome).inc()
-        if self._tally:
+        if self._tally is not None:
             self._tally.count("session", outcome)
 
     def message(self, role: str) -> None:
         self._messages(role).inc()
-        if self._tally:
+        if self._tally is not None:
             self._tally.count("message", role)
 
     def auth_denied(self, reason: str) -> None:

@@ -1,7 +1,7 @@
 """What went on, by tenant and minute: counted in memory, written to the database now and then."""
 
 import asyncio
-from collections import deque
+from collections import defaultdict, deque
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
@@ -11,7 +11,6 @@ import asyncpg
 import uuid_utils
 
 from hlas import telemetry
-from hlas.audit import SERVICE
 from hlas.db import Database, Queries, Row
 from hlas.errors import Unavailable
 
@@ -27,7 +26,8 @@ SAMPLES = 100
 # Of a long outage of the database the rest is dropped, rather than grow for ever.
 MOST_COUNTS = 100_000
 
-_NOBODY = str(SERVICE)
+# What came before its tenant was known.
+NOBODY = str(UUID(int=0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,21 +48,20 @@ class Traffic:
     """One for each worker; on the way of a request it costs an addition in a dictionary."""
 
     def __init__(self) -> None:
-        self._counts: dict[tuple[str, str, str], int] = {}
+        self._counts: defaultdict[tuple[str, str, str], int] = defaultdict(int)
         self._blocked: deque[Blocked] = deque(maxlen=SAMPLES)
         # What a database that was away has not got yet, by the moment it was taken.
         self._owed: list[tuple[datetime, str, str, str, int]] = []
 
     def count(self, kind: str, detail: str = "") -> None:
-        key = (telemetry.known("tenant_id") or _NOBODY, kind, detail)
-        self._counts[key] = self._counts.get(key, 0) + 1
+        self._counts[telemetry.known("tenant_id") or NOBODY, kind, detail] += 1
 
     def block(self, reason: str, scope: str, route: str) -> None:
         self.count("blocked", f"{reason}/{scope}")
         self._blocked.append(
             Blocked(
                 created_at=datetime.now(UTC),
-                tenant_id=telemetry.known("tenant_id") or _NOBODY,
+                tenant_id=telemetry.known("tenant_id") or NOBODY,
                 id=UUID(str(uuid_utils.uuid7())),
                 reason=reason,
                 scope=scope,
@@ -89,7 +88,7 @@ class Traffic:
     async def flush(self, operators: Database) -> None:
         """Everything counted so far into the database; what cannot be written now is kept."""
         now = datetime.now(UTC)
-        counts, self._counts = self._counts, {}
+        counts, self._counts = self._counts, defaultdict(int)
         self._owed += [(now, *key, count) for key, count in counts.items()]
         del self._owed[:-MOST_COUNTS]
         owed, self._owed = self._owed, []

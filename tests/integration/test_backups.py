@@ -1,7 +1,7 @@
 """Backup and restore of an embedded database.
 
 Seen failing with these defects planted: the dump made as the owner, who is bound by isolation;
-roles not made before the restore; the result of pg_restore ignored.
+roles not made before the restore; a restore that goes on after errors.
 """
 
 import asyncio

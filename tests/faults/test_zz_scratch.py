@@ -1,0 +1,241 @@
+"""Kills for real: the application's workers and the whole database, with SIGKILL, under load.
+
+A killed server comes back by itself: `hlas serve` replaces its workers, the supervisor of the
+embedded PostgreSQL restarts it. Visitors send with a key until they are answered, as the widget
+does; at the end the database is compared with what they were told.
+
+The controls plant the two defects that such a test is for and show that the comparison sees them:
+an acknowledgement before the commit is on disk, and one before the commit itself.
+"""
+
+import asyncio
+import os
+import shutil
+import signal
+import tempfile
+import time
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import httpx
+import orjson
+import psutil
+import pytest
+import pytest_asyncio
+
+from hlas import messages, migrations, postgres, writer
+from hlas.db import Database
+from hlas.messages import NewMessage
+from hlas.migrations.roles import APPLICATION, OPERATOR
+from hlas.postgres import Server, postmaster
+from hlas.tokens import Session
+from hlas.writer import Draft, Writer, Written
+from processes import Served, serve_process
+from visitors import Visitor, arrive, losses
+
+UNLIMITED = {
+    "RATE_LIMIT_SESSION_IP": "off",
+    "RATE_LIMIT_SESSION_TENANT": "off",
+    "RATE_LIMIT_MESSAGES_IP": "off",
+    "RATE_LIMIT_MESSAGES_TENANT": "off",
+    "RATE_LIMIT_MESSAGES_CONVERSATION": "off",
+    "WIDGET_SESSION_TTL_MINUTES": "1440",
+}
+# The WAL writer comes so rarely that only a commit that waits for the disk gets there.
+LAZY = {"wal_writer_delay": "10s", "wal_writer_flush_after": "1GB"}
+
+
+@pytest.fixture(scope="module")
+def durable_server() -> Iterator[Server]:
+    """A PostgreSQL of its own with fsync on, which is started again whenever it dies."""
+    directory = Path(tempfile.mkdtemp(prefix="hlas-test-"))
+    directory.chmod(0o711)
+    server = postgres.start(directory, settings=LAZY)
+    server.watch()
+    try:
+        yield server
+    finally:
+        server.stop()
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+@pytest_asyncio.fixture
+async def durable_operators(durable_server: Server) -> AsyncIterator[Database]:
+    await migrations.upgrade_in_thread(durable_server.url)
+    opened = await Database.open(durable_server.url, OPERATOR, statement_seconds=60)
+    yield opened
+    await opened.close()
+
+
+def kill_database(server: Server) -> None:
+    """All of it at once, so that nothing that was only in memory survives."""
+    for pid in postmaster.members(server.cluster):
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass  # it was about to end anyway
+
+
+def kill_workers(served: Served) -> None:
+    for child in psutil.Process(served.process.pid).children():
+        # The supervisor's other child is Python's resource tracker.
+        if "spawn_main" in " ".join(child.cmdline()):
+            child.kill()
+
+
+async def until_ready(client: httpx.AsyncClient, seconds: float) -> float:
+    started = time.monotonic()
+    async with asyncio.timeout(seconds):
+        while True:
+            try:
+                if (await client.get("/ready")).status_code == 200:
+                    return time.monotonic() - started
+            except httpx.TransportError:
+                pass  # that is what is waited out
+            await asyncio.sleep(0.05)
+
+
+async def endure(
+    server: Server, operators: Database, *, sends: int, kills: int, ready_seconds: float
+) -> None:
+    """So many sends, with so many kills of the application and of the database on the way."""
+    async with (
+        serve_process(server.url, workers=2, **UNLIMITED) as served,
+        httpx.AsyncClient(base_url=served.url, timeout=20) as client,
+    ):
+        visitors = await arrive(client, operators, count=20)
+        todo = iter(range(sends))
+        slowest = 0.0
+        due = asyncio.Event()
+
+        def acknowledged() -> int:
+            return sum(len(visitor.acknowledged) for visitor in visitors)
+
+        async def visit(visitor: Visitor) -> None:
+            for number in todo:
+                answer = await visitor.send(client, f"m{number}", f"m{number}")
+                assert answer.status_code == 200, answer.text
+                due.set()
+
+        visiting = [asyncio.create_task(visit(visitor)) for visitor in visitors]
+        for turn in range(1, 2 * kills + 1):
+            while acknowledged() < sends * turn // (2 * kills + 1):
+                due.clear()
+                await due.wait()
+            if turn % 2:
+                kill_database(server)
+            else:
+                kill_workers(served)
+            took = await until_ready(client, ready_seconds); print("turn", turn, "app" if turn%2==0 else "db", round(took,2), acknowledged(), flush=True)
+        await asyncio.gather(*visiting)
+        tries = sum(visitor.tries for visitor in visitors)
+        print(f"{sends} sends in {tries} tries, ready again within {slowest:.1f} s")
+    assert sum(len(visitor.acknowledged) for visitor in visitors) == sends
+    assert await settled_losses(operators, visitors) == []
+
+
+async def settled_losses(operators: Database, visitors: list[Visitor]) -> list[str]:
+    """The first queries after a kill meet connections that died with it."""
+    async with asyncio.timeout(60):
+        while True:
+            try:
+                return await losses(operators, visitors)
+            except Exception:  # noqa: BLE001  # whatever it is, the timeout ends it
+                await asyncio.sleep(0.1)
+
+
+@pytest.mark.timeout(300)
+async def test_kills(durable_server: Server, durable_operators: Database) -> None:
+    """Edge cases 5 and 6: application and database killed under load: none lost, none doubled."""
+    await endure(durable_server, durable_operators, sends=3000, kills=8, ready_seconds=60)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+async def test_many_kills(durable_server: Server, durable_operators: Database) -> None:
+    """Edge cases 5 and 6: 10 000 sends, 20 kills of each; ready again within 10 s by itself."""
+    await endure(durable_server, durable_operators, sends=10_000, kills=20, ready_seconds=10)
+
+
+async def test_stop_under_load(database_url: str, operators: Database) -> None:
+    """Edge case 44: SIGTERM under load: what was stored was acknowledged, and the other way."""
+    async with (
+        serve_process(database_url, workers=1, **UNLIMITED) as served,
+        httpx.AsyncClient(base_url=served.url, timeout=20) as client,
+    ):
+        visitors = await arrive(client, operators, count=16)
+        enough = asyncio.Event()
+
+        async def visit(visitor: Visitor) -> None:
+            while True:
+                key = f"m{len(visitor.acknowledged)}"
+                try:
+                    answer = await visitor.post(client, key, key)
+                except httpx.TransportError:
+                    return
+                if answer.status_code == 200:
+                    visitor.acknowledged[key] = answer.json()["message_id"]
+                if sum(len(other.acknowledged) for other in visitors) > 200:
+                    enough.set()
+
+        visiting = [asyncio.create_task(visit(visitor)) for visitor in visitors]
+        await enough.wait()
+        assert await served.stop() == 0
+        await asyncio.gather(*visiting)
+    assert await losses(operators, visitors) == []
+
+
+class HastyWriter(Writer):
+    """The defect: acknowledges when the message is queued, before anything is committed."""
+
+    async def write(self, draft: Draft) -> Written:
+        task = asyncio.ensure_future(super().write(draft))
+        task.add_done_callback(lambda done: done.cancelled() or done.exception())
+        return Written(draft.response, replayed=False)
+
+
+async def lose(server: Server, operators: Database, store: Writer, count: int) -> list[str]:
+    """Sends, and the database killed as soon as the last one is acknowledged."""
+    visitor = Visitor("https://a.example", "", "")
+    tenant = await operators.one(
+        "insert into tenants (id, slug, name) select id, 't' || right(id::text, 12), 't'"
+        " from gen_random_uuid() as id returning id::text as id"
+    )
+    assert tenant is not None
+    opened = await operators.one(
+        "insert into conversations (tenant_id, id, origin)"
+        " values ($1, gen_random_uuid(), 'https://a.example') returning id::text as id",
+        tenant["id"],
+    )
+    assert opened is not None
+    visitor.conversation_id = opened["id"]
+    session = Session(tenant["id"], opened["id"], visitor.origin, 1, 0)
+    for number in range(count):
+        key = f"m{number}"
+        written = await messages.create(store, session, NewMessage(text=key), key)
+        visitor.acknowledged[key] = orjson.loads(written.response)["message_id"]
+    kill_database(server)
+    await store.close()
+    return await settled_losses(operators, [visitor])
+
+
+@pytest.mark.parametrize(
+    ("kind", "synchronous", "expected"),
+    [(Writer, "on", False), (Writer, "off", True), (HastyWriter, "on", True)],
+    ids=["ours", "synchronous_commit off", "acknowledged before the commit"],
+)
+async def test_control(
+    durable_server: Server,
+    durable_operators: Database,
+    monkeypatch: pytest.MonkeyPatch,
+    kind: type[Writer],
+    synchronous: str,
+    *,
+    expected: bool,
+) -> None:
+    """Edge case 5: the comparison sees a planted loss, and sees none in the writer as it is."""
+    monkeypatch.setattr(writer, "PATIENCE_SECONDS", 60.0)
+    monkeypatch.setattr(writer, "DRAIN_SECONDS", 0.1)
+    store = kind(durable_server.url, APPLICATION, synchronous_commit=synchronous)
+    lost = await lose(durable_server, durable_operators, store, 40)
+    assert bool(lost) == expected, lost
