@@ -211,7 +211,7 @@ def compare_clocks(whose: str, ahead: float) -> Finding:
 
 def check_secret(settings: Settings, now: Callable[[], float] = time.time) -> Finding:
     if not _has_secret(settings):
-        return Finding("secret", "skip", "there is none yet: `hlas serve` makes one")
+        return _missing_secret(settings)
     source = keys.from_settings(settings)
     if any(is_weak(secret) for secret in source.secrets()):
         return Finding(
@@ -233,10 +233,21 @@ def check_secret(settings: Settings, now: Callable[[], float] = time.time) -> Fi
     return Finding("secret", "ok", f"strong, and {max(0, days):.0f} days old")
 
 
+def _missing_secret(settings: Settings) -> Finding:
+    if settings.embedded:
+        return Finding("secret", "skip", "there is none yet: `hlas serve` makes one")
+    return Finding(
+        "secret",
+        "fail",
+        "there is none, and a server of your own needs one",
+        "set WIDGET_SESSION_JWT_SECRET; make one with `openssl rand -base64 48`",
+    )
+
+
 def _has_secret(settings: Settings) -> bool:
     """Asking for the file's secrets would make them."""
     file = settings.data_dir / "widget-secrets.json"
-    return bool(settings.signing_secrets) or file.exists()
+    return bool(settings.signing_secrets) or (settings.embedded and file.exists())
 
 
 def _signing_secret(settings: Settings) -> str:

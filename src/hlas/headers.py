@@ -37,7 +37,7 @@ def content_policy(policy: Mapping[str, str]) -> bytes:
 
 
 def page_headers(**changes: str) -> dict[str, str]:
-    """For a page of ours; `script_src="'self' 'sha256-…'"` changes a line of its policy, "" drops it."""
+    """For a page of ours; `script_src="'self' …"` changes a line of its policy, "" drops it."""
     policy = PAGE_POLICY | {name.replace("_", "-"): value for name, value in changes.items()}
     kept = {name: sources for name, sources in policy.items() if sources}
     return {"Content-Security-Policy": content_policy(kept).decode()}

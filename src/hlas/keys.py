@@ -7,7 +7,7 @@ from pathlib import Path
 
 import orjson
 
-from hlas.settings import Settings
+from hlas.settings import ConfigurationError, Settings
 
 KEPT = 3
 LOOK_AGAIN_SECONDS = 5.0
@@ -68,6 +68,11 @@ class FileKeys:
 def from_settings(settings: Settings) -> FixedKeys | FileKeys:
     if settings.signing_secrets:
         return FixedKeys(settings.signing_secrets)
+    if not settings.embedded:
+        raise ConfigurationError(
+            "WIDGET_SESSION_JWT_SECRET: required when DATABASE_URL is set; "
+            "make one with: openssl rand -base64 48"
+        )
     keys = FileKeys(settings.data_dir / "widget-secrets.json")
     if not keys.path.exists():
         keys.rotate()

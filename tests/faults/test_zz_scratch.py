@@ -126,7 +126,7 @@ async def endure(
                 kill_database(server)
             else:
                 kill_workers(served)
-            took = await until_ready(client, ready_seconds); print("turn", turn, "app" if turn%2==0 else "db", round(took,2), acknowledged(), flush=True)
+            took = await until_ready2(client, ready_seconds, served); print("turn", turn, "app" if turn%2==0 else "db", round(took,2), acknowledged(), flush=True)
         await asyncio.gather(*visiting)
         tries = sum(visitor.tries for visitor in visitors)
         print(f"{sends} sends in {tries} tries, ready again within {slowest:.1f} s")
@@ -147,7 +147,7 @@ async def settled_losses(operators: Database, visitors: list[Visitor]) -> list[s
 @pytest.mark.timeout(300)
 async def test_kills(durable_server: Server, durable_operators: Database) -> None:
     """Edge cases 5 and 6: application and database killed under load: none lost, none doubled."""
-    await endure(durable_server, durable_operators, sends=3000, kills=8, ready_seconds=60)
+    await endure(durable_server, durable_operators, sends=4000, kills=10, ready_seconds=25)
 
 
 @pytest.mark.soak
@@ -239,3 +239,11 @@ async def test_control(
     store = kind(durable_server.url, APPLICATION, synchronous_commit=synchronous)
     lost = await lose(durable_server, durable_operators, store, 40)
     assert bool(lost) == expected, lost
+async def until_ready2(client, seconds, served):
+    try:
+        return await until_ready(client, seconds)
+    except TimeoutError:
+        import sys; sys.path.insert(0, "/tmp")
+        from diag import diag
+        diag(served)
+        raise

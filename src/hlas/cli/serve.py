@@ -35,6 +35,8 @@ def serve(
     """Migrate the database and serve."""
     settings = configuration.load()
     telemetry.configure(settings.log_level, settings.log_format)
+    if not settings.embedded:
+        keys.from_settings(settings)
     # uvicorn hands a signal on when it is done; as an exception it lets us clean up.
     signal.signal(signal.SIGTERM, _leave)
     listener = _listen(host, port)
