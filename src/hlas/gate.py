@@ -99,6 +99,12 @@ class Gate:
         is_session = route == SESSION
         return await self._limiter.peek(checks) if is_session else self._limiter.peek_now(checks)
 
+    async def require_room(self, scope: Scope, route: str) -> None:
+        """Before any SQL: raise if an address has used up its limit."""
+        refusal = await self.look(scope, route)
+        if refusal is not None:
+            self._refuse(refusal, route)
+
     def _refuse(self, refusal: Refusal, route: str) -> None:
         scope = refusal.rule.scope
         if self._enforce:

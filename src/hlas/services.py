@@ -10,7 +10,7 @@ from hlas import keys, messages, retention, telemetry
 from hlas.agent import Agent
 from hlas.agent.knowledge import KnowledgeAgent
 from hlas.db import Database, check_role
-from hlas.errors import HlasError
+from hlas.errors import HlasError, Unavailable
 from hlas.gate import Gate
 from hlas.limits import Limiter, MemoryLimiter
 from hlas.metrics import Metrics
@@ -21,6 +21,7 @@ from hlas.tokens import Tokens
 from hlas.traffic import Traffic
 from hlas.writer import Writer
 
+START_SECONDS = 30.0
 REAP_SECONDS = 60.0
 REAP_PAUSE_SECONDS = 0.05
 # Retention is counted in days: once an hour, and the first time a minute after the start.
@@ -71,8 +72,8 @@ class Services:
                 url, TENANT_ADMIN, size=4, statement_seconds=30
             )
             stack.push_async_callback(self.tenant_admins.close)
-            await check_role(self.database, APPLICATION)
-            await check_role(self.tenant_admins, TENANT_ADMIN)
+            await _check_role(self.database, APPLICATION)
+            await _check_role(self.tenant_admins, TENANT_ADMIN)
             self.origins = Origins(self.database)
             self.agent = KnowledgeAgent(self.database)
             stack.push_async_callback(self.limiter.aclose)
@@ -123,6 +124,18 @@ class Services:
                     conversations=sum(done.conversations for done in removed.values()),
                     messages=sum(done.messages for done in removed.values()),
                 )
+
+
+async def _check_role(database: Database, role: str) -> None:
+    """One worker that fails to start ends them all, so it waits while the database is away."""
+    deadline = asyncio.get_running_loop().time() + START_SECONDS
+    while True:
+        try:
+            return await check_role(database, role)
+        except Unavailable:
+            if asyncio.get_running_loop().time() > deadline:
+                raise
+            await asyncio.sleep(0.1)
 
 
 async def _cancel(task: asyncio.Task[None]) -> None:

@@ -109,9 +109,8 @@ def json_response(content: Any, headers: dict[str, str] | None = None) -> Respon
     return Response(orjson.dumps(content), headers=headers, media_type="application/json")
 
 
-def verify(request: Request) -> Session:
+def verify(request: Request, services: Services) -> Session:
     """The session a request's token claims; the statement that follows confirms it."""
-    services = services_of(request)
     token = sessions.bearer(header_values(request.scope, b"authorization"))
     session = services.tokens.verify(token)
     _bind(request, session)
@@ -128,7 +127,7 @@ async def require_widget_session(
     request: Request, authorization: Annotated[str, Header(description="Bearer token")] = ""
 ) -> Session:
     del authorization  # declared for the documentation; read raw, since two headers are an error
-    return verify(request)
+    return verify(request, services_of(request))
 
 
 WidgetSession = Annotated[Session, Depends(require_widget_session)]
@@ -238,18 +237,18 @@ async def whoami(request: Request, session: WidgetSession) -> Response:
 async def create_message(request: Request) -> Response:
     """Store a visitor's message; with Idempotency-Key, once however often it is sent."""
     services = services_of(request)
-    session = await _admitted(request, MESSAGES)
+    session = await _admitted(request, services, MESSAGES)
     key = messages.parse_key(header_values(request.scope, b"idempotency-key"))
     content = await body.read(request.receive)
     message = NewMessage.parse(content, services.settings.max_message_text_len)
     return await stored(services, messages.create(services.writer, session, message, key), key)
 
 
-async def _admitted(request: Request, route: str) -> Session:
+async def _admitted(request: Request, services: Services, route: str) -> Session:
     """The session of a request within its limits; without a session only its address pays."""
-    gate = services_of(request).gate
+    gate = services.gate
     try:
-        session = verify(request)
+        session = verify(request, services)
     except errors.HlasError:
         await gate.admit(request.scope, route)
         raise
@@ -273,7 +272,7 @@ async def _admitted(request: Request, route: str) -> Session:
 async def create_reply(request: Request) -> Response:
     """The assistant's answer to the visitor's last message; with Idempotency-Key, once."""
     services = services_of(request)
-    session = await _admitted(request, REPLIES)
+    session = await _admitted(request, services, REPLIES)
     key = messages.parse_key(header_values(request.scope, b"idempotency-key"))
     _require_empty(await body.read(request.receive))
     writing = replies.reply(services.database, services.writer, services.agent, session, key)

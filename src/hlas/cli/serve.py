@@ -10,13 +10,15 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from multiprocessing.connection import wait
 from pathlib import Path
+from pickle import UnpicklingError
 from types import FrameType
 from typing import Annotated
 
 import typer
 from uvicorn import Server
-from uvicorn.supervisors import Multiprocess
+from uvicorn.supervisors import Multiprocess, multiprocess
 
 from hlas import demo, keys, postgres, server, telemetry
 from hlas import settings as configuration
@@ -99,6 +101,18 @@ class _OneWorker(Server):
         self.welcome()
 
 
+class _Worker(multiprocess.Process):
+    """A killed one is noticed at once; uvicorn's own waits for its answer as if it were busy."""
+
+    def _healthcheck(self, timeout: float) -> bool | None:
+        try:
+            self.parent_conn.send(b"ping")
+            wait([self.parent_conn, self.process.sentinel], timeout)
+            return bool(self.parent_conn.recv()) if self.parent_conn.poll() else None
+        except (OSError, EOFError, UnpicklingError):
+            return None
+
+
 class _SeveralWorkers(Multiprocess):
     """Says its word when all of them listen."""
 
@@ -123,6 +137,7 @@ def _run(settings: Settings, url: str, listener: socket.socket, workers: int) ->
     forget = share_between_workers(Path(directory))
     try:
         config = server.config("hlas.app:from_environment", factory=True, workers=workers)
+        multiprocess.Process = _Worker  # type: ignore[misc]  # uvicorn has no other way to say so
         several = _SeveralWorkers(config, sockets=[listener])
         several.welcome = welcome
         several.run()

@@ -56,7 +56,7 @@ async def require_administrator(
     request: Request, _: Annotated[object, Depends(_documented)]
 ) -> Access:
     services: Services = request.app.state.services
-    await services.gate.look(request.scope, ADMIN)
+    await services.gate.require_room(request.scope, ADMIN)
     try:
         key = sessions.bearer(header_values(request.scope, b"authorization"))
         administrator = await administrators.verify(services.operators, key)

@@ -92,7 +92,7 @@ def go(path: str, done: str = "") -> Response:
 async def read_form(request: Request, secret: str) -> Form:
     """The fields of a form that one of our own pages sent."""
     # Browsers say where a request comes from; those that do not still cannot know the token.
-    if header_values(request.scope, b"sec-fetch-site") not in ([], ["same-origin"]):
+    if set(header_values(request.scope, b"sec-fetch-site")) - {"same-origin"}:
         raise errors.FormRefused
     try:
         text = (await body.read(request.receive)).decode()
@@ -113,7 +113,7 @@ async def require_signed_in(request: Request) -> Visit:
     secret = request.cookies.get(COOKIE, "")
     if not secret:
         raise SignInNeeded
-    await services.gate.look(request.scope, ADMIN)
+    await services.gate.require_room(request.scope, ADMIN)
     try:
         administrator = await signins.holder(services.operators, secret)
     except errors.InvalidAdminKey:

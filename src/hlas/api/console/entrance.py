@@ -59,7 +59,7 @@ def _sign_in_page(request: Request, status: int = 200, problem: str | None = Non
 @router.post(SIGN_IN)
 async def sign_in(request: Request) -> Response:
     services: Services = request.app.state.services
-    await services.gate.look(request.scope, ADMIN)
+    await services.gate.require_room(request.scope, ADMIN)
     try:
         form = await read_form(request, request.cookies.get(FORM_COOKIE, ""))
     except errors.FormRefused as error:
