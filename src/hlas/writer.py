@@ -244,6 +244,10 @@ class Writer:
                     # The function relies on a new snapshot for each of its statements.
                     "default_transaction_isolation": "read committed",
                     "lock_timeout": "1s",
+                    # A link that dies in the middle must not hold its conversations for hours.
+                    "tcp_keepalives_idle": "10",
+                    "tcp_keepalives_interval": "5",
+                    "tcp_keepalives_count": "3",
                     **self._connection_settings,
                 },
             )

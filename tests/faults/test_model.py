@@ -247,7 +247,7 @@ def test_model(world: World) -> None:
     # Real servers make shrinking slow: a failure is shown as it was found.
     explore(
         world,
-        max_examples=12,
+        max_examples=8,
         stateful_step_count=30,
         derandomize=True,
         phases=[Phase.generate],
@@ -258,4 +258,4 @@ def test_model(world: World) -> None:
 @pytest.mark.timeout(3600)
 def test_model_at_length(world: World) -> None:
     """The same for thousands of steps, other ones each time."""
-    explore(world, max_examples=200, stateful_step_count=50)
+    explore(world, max_examples=100, stateful_step_count=50)

@@ -34,7 +34,7 @@
   // Whoever writes in the form around it keeps the focus there, until they click in here.
   const { focus } = HTMLElement.prototype;
   HTMLElement.prototype.focus = function (/** @type {FocusOptions} */ options) {
-    if (navigator.userActivation.isActive) focus.call(this, options);
+    if (document.hasFocus()) focus.call(this, options);
   };
   HTMLDialogElement.prototype.showModal = function () {
     this.open = true;
