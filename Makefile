@@ -46,7 +46,7 @@ format: install-dev ## format and sort
 	@$(BIN)/ruff format --quiet .
 
 test: lint ## lint, then every test, with coverage
-	@$(BIN)/python -m pytest -q --cov --cov-report=term
+	@$(BIN)/python -m pytest -q -n auto --maxprocesses 4 --dist loadfile --cov --cov-report=term
 
 bench: install-dev ## measure this machine side by side with what people write today
 	@$(BIN)/python -m bench

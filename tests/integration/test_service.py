@@ -6,7 +6,6 @@ import re
 import signal
 import time
 from collections.abc import AsyncIterator, Awaitable
-from typing import Any
 
 import asyncpg
 import httpx
@@ -217,7 +216,7 @@ async def test_sigterm(database_url: str, operators: Database) -> None:
             )
             for number in range(5)
         ]
-        await _waiting(operators)
+        await _waiting(served.client)
         served.process.send_signal(signal.SIGTERM)
         await asyncio.sleep(0.3)
         await transaction.rollback()
@@ -228,15 +227,14 @@ async def test_sigterm(database_url: str, operators: Database) -> None:
     assert [row["seq"] for row in rows] == [1, 2, 3, 4, 5]
 
 
-async def _waiting(operators: Database) -> None:
-    """Until the writer has come upon the locked conversation."""
+async def _waiting(client: httpx.AsyncClient) -> None:
+    """Until the writer holds all five: it has tried them together, in a batch of more than four."""
     async with asyncio.timeout(20):
         while True:
-            row: Any = await operators.one(
-                "select count(*) as n from pg_stat_activity where application_name = 'hlas writer'"
-                " and datname = current_database()"
-            )
-            if row["n"]:
+            lines = (await client.get("/metrics")).text.splitlines()
+            values = dict(line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
+            small = float(values['hlas_write_batch_size_bucket{le="4.0"}'])
+            if float(values["hlas_write_batch_size_count"]) > small:
                 return
             await asyncio.sleep(0.05)
 
