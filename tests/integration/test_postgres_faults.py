@@ -16,6 +16,7 @@ import structlog
 import clusters
 from hlas import postgres
 from hlas.postgres import EmbeddedPostgresError, Server, postmaster
+from hlas.postgres.cluster import Cluster
 
 
 @pytest.fixture(scope="module")
@@ -147,6 +148,7 @@ def test_server_killed(data_dir: Path) -> None:
             acknowledged += 1
             os.kill(old, signal.SIGKILL)
             wait_until(lambda old=old: server.pid != old and works(server))  # type: ignore[misc]  # bound now
+            wait_until(lambda count=acknowledged: len(events) == count)  # type: ignore[misc]  # bound now
         assert clusters.query(server.url, "SELECT count(*) FROM counted") == str(acknowledged)
     server.stop()
     assert [event["event"] for event in events] == ["postgres_restarted"] * 3
@@ -255,6 +257,12 @@ def test_copy_of_a_running_directory(data_dir: Path) -> None:
     server.stop()
 
 
+def is_ready(cluster: Cluster, process: subprocess.Popen[bytes]) -> bool:
+    assert process.poll() is None, "the server started by hand has ended by itself"
+    found = postmaster.read_pid_file(cluster)
+    return found is not None and found.pid == process.pid and found.status == "ready"
+
+
 def test_server_started_by_hand(data_dir: Path) -> None:
     """A server that an administrator started is neither doubled nor stopped."""
     cluster = clusters.cluster_of(data_dir)
@@ -264,7 +272,7 @@ def test_server_started_by_hand(data_dir: Path) -> None:
         **cluster.account.process_options(),
     )
     try:
-        wait_until(lambda: postmaster.postmaster_pid(cluster) == by_hand.pid)
+        wait_until(lambda: is_ready(cluster, by_hand))
         with pytest.raises(EmbeddedPostgresError, match=f"process {by_hand.pid}.*stop it first"):
             postgres.start(data_dir)
         assert by_hand.poll() is None
