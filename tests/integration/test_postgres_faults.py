@@ -15,7 +15,7 @@ import structlog
 
 import clusters
 from hlas import postgres
-from hlas.postgres import Server, postmaster
+from hlas.postgres import EmbeddedPostgresError, Server, postmaster
 
 
 @pytest.fixture(scope="module")
@@ -254,6 +254,24 @@ def test_copy_of_a_running_directory(data_dir: Path) -> None:
     other.stop()
     assert works(server)
     server.stop()
+
+
+def test_server_started_by_hand(data_dir: Path) -> None:
+    """A server that an administrator started is neither doubled nor stopped."""
+    cluster = clusters.cluster_of(data_dir)
+    by_hand = subprocess.Popen(
+        [postgres.binary("postgres"), "-D", cluster.data],
+        stderr=subprocess.DEVNULL,
+        **cluster.account.process_options(),
+    )
+    try:
+        wait_until(lambda: getattr(postmaster.read_pid_file(cluster), "status", "") == "ready")
+        with pytest.raises(EmbeddedPostgresError, match=f"process {by_hand.pid}.*stop it first"):
+            postgres.start(data_dir)
+        assert by_hand.poll() is None
+    finally:
+        by_hand.send_signal(signal.SIGINT)
+        by_hand.wait(60)
 
 
 def test_application_killed_in_its_first_start() -> None:

@@ -143,6 +143,9 @@ def _take_over(cluster: Cluster, socket_directory: Path, descriptor: int) -> Non
 
 def shut_down(cluster: Cluster, process: subprocess.Popen[bytes] | None) -> None:
     """Returns when no process of the cluster is left."""
+    # Ours hold the lock; one that somebody started by hand does not, and is not ours to stop.
+    if process is None and not is_running(cluster):
+        return
     for number, patience in (
         (signal.SIGINT, FAST_SHUTDOWN_SECONDS),
         (signal.SIGQUIT, ORPHAN_SECONDS),
