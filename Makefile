@@ -5,6 +5,8 @@ PYTHON ?= python3
 UV_VERSION := 0.13.7
 BIN := .venv/bin
 UV := UV_PROJECT_ENVIRONMENT=.venv $(BIN)/uv
+# Companies put their own certificate between us and the registry; the system's store knows it.
+export UV_SYSTEM_CERTS ?= $(if $(wildcard /etc/ssl/certs/*.crt /etc/pki/tls/certs/*.crt),true,false)
 
 .DEFAULT_GOAL := help
 .PHONY: help install install-dev run test lint format bench soak clean
