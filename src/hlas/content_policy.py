@@ -12,7 +12,7 @@ SCRIPT = ("script-src-elem", "script-src", "default-src")
 CONNECT = ("connect-src", "default-src")
 
 _HOST = re.compile(
-    r"(?:([a-z][a-z0-9+.-]*)://)?(\*|(?:\*\.)?[^:/]+)(?::(\d+|\*))?(/.*)?", re.IGNORECASE
+    r"(?:([a-z][a-z0-9+.-]*)://)?(\*|(?:\*\.)?[^:/]+)(?::([0-9]{1,5}|\*))?(/.*)?", re.IGNORECASE
 )
 
 

@@ -4,7 +4,7 @@
 -- would pay for it: each conversation's few are read by the key they have, and `limit 1` keeps the
 -- planner from reading everybody's instead.
 with looked as materialized (
-    select id, status, visitor_id, origin, last_seq, last_message_at, created_at
+    select id, status, visitor_id, is_verified, origin, last_seq, last_message_at, created_at
     from conversations
     where tenant_id = $1 and id >= $2 and id < $3
       and ($4::text is null or status = $4)
@@ -40,7 +40,7 @@ left join lateral (
 order by f.id desc
 
 -- name: conversation_by_id
-select id, status, visitor_id, origin, meta, last_seq, last_message_at, created_at
+select id, status, visitor_id, is_verified, origin, meta, last_seq, last_message_at, created_at
 from conversations
 where tenant_id = $1 and id = $2
 

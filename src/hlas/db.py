@@ -2,7 +2,7 @@
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Self, TypeAlias
@@ -81,6 +81,11 @@ async def connect(
     return await asyncpg.connect(
         url, server_settings=given, timeout=seconds, connection_class=_Connection
     )
+
+
+def columns(rows: Sequence[tuple[Any, ...]]) -> list[list[Any]]:
+    """Rows as the arrays that `unnest` makes rows of again."""
+    return [list(column) for column in zip(*rows, strict=True)]
 
 
 class Database:

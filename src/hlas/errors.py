@@ -179,6 +179,25 @@ class TenantInactive(HlasError):
     code = "tenant_inactive"
 
 
+class InvalidIdentity(HlasError):
+    """The visitor's identity is not signed the way this website signs it."""
+
+    status = 401
+    code = "invalid_identity"
+
+    def __init__(self, reason: str) -> None:
+        """`reason` is for the log; who forges learns nothing from it."""
+        super().__init__(headers={"WWW-Authenticate": "Bearer"})
+        self.reason = reason
+
+
+class IdentityRequired(HlasError):
+    """The chat of this website is for visitors who are signed in there."""
+
+    status = 403
+    code = "identity_required"
+
+
 class AuthenticationError(HlasError):
     """The request is not authenticated."""
 
@@ -187,6 +206,8 @@ class AuthenticationError(HlasError):
 
     def __init__(self) -> None:
         super().__init__(headers={"WWW-Authenticate": "Bearer"})
+        # The website the request says it comes from: good enough to count by, and for nothing else.
+        self.tenant_id: str | None = None
 
 
 class MissingAuthorization(AuthenticationError):
@@ -341,6 +362,20 @@ class DomainTaken(TenantError):
 
     status = 409
     code = "domain_taken"
+
+
+class VisitorKeyNotFound(TenantError):
+    """The tenant has no such key for its visitors' identities."""
+
+    status = 404
+    code = "visitor_key_not_found"
+
+
+class TooManyVisitorKeys(TenantError):
+    """The tenant has as many keys for its visitors' identities as it may have."""
+
+    status = 409
+    code = "too_many_visitor_keys"
 
 
 class EntryNotFound(TenantError):

@@ -183,6 +183,7 @@ def _conversation(row: Row, name: Callable[[str], str], *, anonymous: bool) -> d
         "id": str(row["id"]),
         "status": row["status"],
         "visitor_id": name(row["visitor_id"]) if row["visitor_id"] else None,
+        "is_verified": row["is_verified"],
         "origin": row["origin"],
         "metadata": {} if anonymous else row["meta"],
         "created_at": row["created_at"],

@@ -8,7 +8,7 @@ where tenant_id = $1
 
 -- name: export_conversations
 -- A page by id: no transaction stays open while somebody's disk or network takes its time.
-select id, status, visitor_id, origin, meta, last_seq, last_message_at, created_at
+select id, status, visitor_id, is_verified, origin, meta, last_seq, last_message_at, created_at
 from conversations
 where tenant_id = $1
   and ($2::text is null or visitor_id = $2)
@@ -77,7 +77,8 @@ for update
 
 -- name: forget_visitor
 -- Whose it was, and what the page told about them; the words of the conversation stay.
-update conversations set visitor_id = null, meta = '{}' where tenant_id = $1 and id = $2
+update conversations set visitor_id = null, is_verified = false, meta = '{}'
+where tenant_id = $1 and id = $2
 
 -- name: forget_metadata
 -- What a page attached to its visitor's messages; an assistant's metadata tell how it answered.

@@ -12,6 +12,7 @@ from hlas.agent.knowledge import KnowledgeAgent
 from hlas.db import Database, check_role
 from hlas.errors import HlasError, Unavailable
 from hlas.gate import Gate
+from hlas.incidents import Watch
 from hlas.limits import Limiter, MemoryLimiter
 from hlas.metrics import Metrics
 from hlas.migrations.roles import APPLICATION, OPERATOR, TENANT_ADMIN
@@ -40,7 +41,7 @@ class Services:
 
     def __init__(self, settings: Settings, database_url: str) -> None:
         self.settings = settings
-        self.traffic = Traffic()
+        self.traffic = Traffic(Watch(settings, self._count_incident))
         self.metrics = Metrics(self.traffic)
         self.tokens = Tokens(
             keys.from_settings(settings), ttl_seconds=settings.widget_session_ttl_minutes * 60
@@ -48,6 +49,9 @@ class Services:
         self.limiter = self._make_limiter()
         self.gate = Gate(settings, self.limiter, self.metrics)
         self._database_url = database_url
+
+    def _count_incident(self, kind: str) -> None:
+        self.metrics.incident(kind)
 
     def _make_limiter(self) -> Limiter:
         local = MemoryLimiter()
@@ -78,11 +82,13 @@ class Services:
             self.agent = KnowledgeAgent(self.database)
             stack.push_async_callback(self.limiter.aclose)
             stack.push_async_callback(self._flush_traffic)
+            stack.callback(self.metrics.hand_over)
             for work in (
                 self._reap(),
                 self._retain(),
                 self.gate.follow_overrides(self.operators),
                 self.traffic.keep(self.operators),
+                self.metrics.share(),
             ):
                 stack.push_async_callback(_cancel, asyncio.create_task(work))
             self.writer = Writer(url, APPLICATION, on_batch=self.metrics.batch)

@@ -9,7 +9,7 @@ import uuid_utils
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 from pydantic_core import PydanticCustomError
 
-from hlas import errors
+from hlas import errors, identities
 from hlas.db import Database, Queries, Row
 from hlas.origins import Origin
 from hlas.payloads import Metadata
@@ -19,6 +19,8 @@ queries = Queries.beside(__file__)
 
 ORIGIN_CACHE_SECONDS = 2.0
 ORIGIN_CACHE_ENTRIES = 10_000
+# How often a conversation is looked for that another device of the visitor's is just opening.
+RESUME_TRIES = 3
 
 
 class NewSession(BaseModel):
@@ -28,6 +30,9 @@ class NewSession(BaseModel):
 
     visitor_id: str | None = Field(
         default=None, max_length=128, description="the page's own id of the visitor, not verified"
+    )
+    identity: str | None = Field(
+        default=None, description="a JWT in which the tenant's server says who the visitor is"
     )
     metadata: Metadata = Field(
         default_factory=dict, description="anything the page wants to keep with the conversation"
@@ -109,7 +114,14 @@ class Origins:
 async def open_session(
     database: Database, tokens: Tokens, origin: Origin, new: NewSession
 ) -> tuple[dict[str, Any], Session]:
-    """A new conversation at the origin's tenant, and the token to it."""
+    """A conversation at the origin's tenant, and the token to it.
+
+    It is a new one, unless the tenant vouches for a visitor who has one open.
+    """
+    if new.identity:
+        signer = await _read_signer(database, origin)
+        if signer.mode != "off":
+            return await _resume(database, tokens, origin, new, signer)
     conversation_id = str(uuid_utils.uuid7())
     row = await database.one(
         queries.open_session,
@@ -125,7 +137,55 @@ async def open_session(
         raise errors.DomainNotAllowed
     if not row["is_active"]:
         raise errors.TenantInactive
+    if row["identity_mode"] == "required":
+        raise errors.IdentityRequired
     return _grant(tokens, row["tenant_id"], conversation_id, str(origin), row)
+
+
+@dataclass(frozen=True, slots=True)
+class _Signer:
+    """A tenant as far as its visitors' identities go."""
+
+    tenant_id: str
+    slug: str
+    mode: str
+    keys: dict[str, identities.Key]
+
+
+async def _read_signer(database: Database, origin: Origin) -> _Signer:
+    rows = await database.all(queries.read_signer, origin.scheme, origin.hosts, origin.port)
+    if not rows:
+        raise errors.DomainNotAllowed
+    first = rows[0]
+    if not first["is_active"]:
+        raise errors.TenantInactive
+    keys = [identities.Key(row["kid"], row["algorithm"], row["material"]) for row in rows]
+    known = {key.kid: key for key in keys if key.kid}
+    return _Signer(first["tenant_id"], first["slug"], first["identity_mode"], known)
+
+
+async def _resume(
+    database: Database, tokens: Tokens, origin: Origin, new: NewSession, signer: _Signer
+) -> tuple[dict[str, Any], Session]:
+    """The open conversation of a visitor the tenant vouches for, wherever it was begun."""
+    audiences = (signer.slug, signer.tenant_id)
+    visitor_id = identities.verify(new.identity or "", signer.keys, audiences, time.time())
+    if new.visitor_id not in {None, visitor_id}:
+        raise errors.InvalidIdentity("visitor_id_differs")
+    for _ in range(RESUME_TRIES):
+        row = await database.one(
+            queries.resume_session,
+            signer.tenant_id,
+            str(uuid_utils.uuid7()),
+            visitor_id,
+            str(origin),
+            new.metadata,
+        )
+        if row is None or not row["is_active"]:
+            raise errors.TenantInactive
+        if row["conversation_id"] is not None:
+            return _grant(tokens, signer.tenant_id, row["conversation_id"], str(origin), row)
+    raise errors.Unavailable
 
 
 async def refresh(
@@ -135,6 +195,8 @@ async def refresh(
     row = await check(database, session)
     if row["status"] != "open":
         raise errors.ConversationClosed
+    if row["identity_mode"] == "required" and not row["is_verified"]:
+        raise errors.IdentityRequired
     return _grant(tokens, session.tenant_id, session.conversation_id, session.origin, row)
 
 

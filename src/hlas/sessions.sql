@@ -13,27 +13,99 @@ scope as materialized (
     from tenant
     where is_active
 ),
+host as materialized (
+    select s.tenant_id, t.*
+    from scope s
+    cross join lateral (
+        select ui_config, token_generation, identity_mode
+        from tenants
+        where id = s.tenant_id
+        offset 0
+    ) as t
+),
 opened as (
     insert into conversations (tenant_id, id, visitor_id, origin, meta)
-    select tenant_id, $4, $5, $6, $7 from scope
+    select tenant_id, $4, $5, $6, $7 from host where identity_mode <> 'required'
 )
-select r.tenant_id::text as tenant_id, r.is_active, t.ui_config, t.token_generation
+select r.tenant_id::text as tenant_id, r.is_active,
+       h.ui_config, h.token_generation, h.identity_mode
+from tenant r
+left join host h on true
+
+-- name: read_signer
+-- One round trip: origin to tenant, tenant scope, and the keys it signs visitors' identities with.
+with tenant as materialized (
+    select tenant_id, is_active from resolve_origin($1, $2, $3)
+),
+scope as materialized (
+    select tenant_id, set_config('app.tenant_id', tenant_id::text, true)
+    from tenant
+    where is_active
+)
+select r.tenant_id::text as tenant_id, r.is_active, t.slug, t.identity_mode,
+       k.kid, k.algorithm, k.material
 from tenant r
 left join scope s on true
 left join lateral (
-    select ui_config, token_generation from tenants where id = s.tenant_id offset 0
+    select slug, identity_mode from tenants where id = s.tenant_id offset 0
 ) as t on true
+left join lateral (
+    select kid, algorithm, material from visitor_keys where tenant_id = s.tenant_id offset 0
+) as k on true
+
+-- name: resume_session
+-- One round trip: a verified visitor's open conversation, or a new one where there is none. Who
+-- loses a race against another device gets neither, and asks again.
+with scope as materialized (
+    select set_config('app.tenant_id', $1::text, true)::uuid as tenant_id
+),
+host as materialized (
+    select s.tenant_id, t.*
+    from scope s
+    cross join lateral (
+        select is_active, ui_config, token_generation
+        from tenants
+        where id = s.tenant_id
+        offset 0
+    ) as t
+),
+found as materialized (
+    select c.id
+    from host h
+    cross join lateral (
+        select id
+        from conversations
+        where tenant_id = h.tenant_id and visitor_id = $3 and is_verified and status = 'open'
+        offset 0
+    ) as c
+),
+opened as (
+    insert into conversations (tenant_id, id, visitor_id, is_verified, origin, meta)
+    select tenant_id, $2, $3, true, $4, $5
+    from host
+    where is_active and not exists (select from found)
+    on conflict do nothing
+    returning id
+)
+select h.is_active, h.ui_config, h.token_generation,
+       coalesce(f.id, o.id)::text as conversation_id
+from host h
+left join found f on true
+left join opened o on true
 
 -- name: check_session
 -- Whether the tenant and the conversation of a token still stand.
 with scope as materialized (
     select set_config('app.tenant_id', $1::text, true)::uuid as tenant_id
 )
-select t.is_active, t.token_generation, t.ui_config, c.status
+select t.is_active, t.token_generation, t.ui_config, t.identity_mode, c.status, c.is_verified
 from scope s
 left join lateral (
-    select is_active, token_generation, ui_config from tenants where id = s.tenant_id offset 0
+    select is_active, token_generation, ui_config, identity_mode
+    from tenants
+    where id = s.tenant_id
+    offset 0
 ) as t on true
 left join lateral (
-    select status from conversations where tenant_id = s.tenant_id and id = $2 offset 0
+    select status, is_verified from conversations where tenant_id = s.tenant_id and id = $2 offset 0
 ) as c on true

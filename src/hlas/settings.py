@@ -131,6 +131,23 @@ class Settings(BaseSettings):
         default_factory=TrustedProxies,
         description="CIDRs, comma-separated, whose X-Forwarded-For is believed",
     )
+    incident_origin_mismatches: int = Field(
+        20, ge=0, description="tokens on another website, at one tenant in an hour; 0: no incident"
+    )
+    incident_conversation_mismatches: int = Field(
+        20, ge=0, description="others' conversations, at one tenant in an hour; 0: no incident"
+    )
+    incident_token_failures: int = Field(
+        100, ge=0, description="forged or broken tokens at one tenant in an hour; 0: no incident"
+    )
+    incident_identity_failures: int = Field(
+        50,
+        ge=0,
+        description="refused visitors' identities at one tenant in an hour; 0: no incident",
+    )
+    incident_limit_hits: int = Field(
+        200, ge=0, description="requests over a limit at one tenant in an hour; 0: no incident"
+    )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         "info", description="least severe event that is logged"
     )

@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 from uuid import UUID
 
 import asyncpg
@@ -52,6 +52,7 @@ Name = Annotated[
 ]
 Domain = Annotated[str, Field(max_length=300), AfterValidator(_domain)]
 Fallback = Annotated[Text, Field(min_length=1, max_length=4000)]
+IdentityMode = Literal["off", "optional", "required"]
 
 
 class NewTenant(BaseModel):
@@ -80,6 +81,9 @@ class TenantChanges(BaseModel):
     retention_days: Annotated[int, Field(ge=1, le=36500)] | None = Field(
         None, description="conversations without a message for so long are deleted; null: kept"
     )
+    identity_mode: IdentityMode = Field(
+        "off", description="whether visitors' identities, signed by the tenant, are looked at"
+    )
 
     def given(self) -> dict[str, Any]:
         """Only what was said, as it is stored."""
@@ -99,6 +103,7 @@ _SETTERS = {
     "fallback_text": queries.set_fallback_text,
     "limits": queries.set_limits,
     "retention_days": queries.set_retention_days,
+    "identity_mode": queries.set_identity_mode,
 }
 
 
@@ -154,7 +159,7 @@ async def update(
     expected: Expected = None,
     change: Change = COMMAND_LINE,
 ) -> dict[str, Any]:
-    """Set some of name, is_active, ui_config, fallback_text, limits and retention_days."""
+    """Set some of what `TenantChanges` names."""
     async with _changing(operators, slug) as (connection, tenant):
         revisions.require(expected, tenant)
         changed = {name: value for name, value in changes.items() if tenant[name] != value}
@@ -289,6 +294,7 @@ def _tenant(row: Row, domains: list[str]) -> dict[str, Any]:
         "fallback_text": row["fallback_text"],
         "limits": row["limits"],
         "retention_days": row["retention_days"],
+        "identity_mode": row["identity_mode"],
         "created_at": row["created_at"],
     }
 

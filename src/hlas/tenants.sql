@@ -42,6 +42,9 @@ update tenants set limits = $2, updated_at = now() where id = $1
 -- name: set_retention_days
 update tenants set retention_days = $2, updated_at = now() where id = $1
 
+-- name: set_identity_mode
+update tenants set identity_mode = $2, updated_at = now() where id = $1
+
 -- name: sign_out
 -- Tokens carry the generation they were made in; a new one ends them all at their next statement.
 update tenants set token_generation = token_generation + 1, updated_at = now() where id = $1

@@ -11,8 +11,9 @@ import asyncpg
 import uuid_utils
 
 from hlas import telemetry
-from hlas.db import Database, Queries, Row
+from hlas.db import Database, Queries, Row, columns
 from hlas.errors import Unavailable
+from hlas.incidents import Watch
 
 queries = Queries.beside(__file__)
 
@@ -46,14 +47,16 @@ class Blocked(NamedTuple):
 class Traffic:
     """One for each worker; on the way of a request it costs an addition in a dictionary."""
 
-    def __init__(self) -> None:
+    def __init__(self, watch: Watch | None = None) -> None:
+        self._watch = watch
         self._counts: defaultdict[tuple[str, str, str], int] = defaultdict(int)
         self._blocked: deque[Blocked] = deque(maxlen=SAMPLES)
         # What a database that was away has not got yet, by the moment it was taken.
         self._owed: list[tuple[datetime, str, str, str, int]] = []
 
-    def count(self, kind: str, detail: str = "") -> None:
-        self._counts[telemetry.known("tenant_id") or NOBODY, kind, detail] += 1
+    def count(self, kind: str, detail: str = "", tenant_id: str | None = None) -> None:
+        """For the request's tenant; `tenant_id` stands in where none is known."""
+        self._counts[telemetry.known("tenant_id") or tenant_id or NOBODY, kind, detail] += 1
 
     def block(self, reason: str, scope: str, route: str) -> None:
         self.count("blocked", f"{reason}/{scope}")
@@ -95,18 +98,18 @@ class Traffic:
         self._blocked.clear()
         try:
             if owed:
-                await operators.execute(queries.add_counts, *_columns(owed))
+                await operators.execute(queries.add_counts, *columns(owed))
+                if self._watch is not None:
+                    self._watch.note(owed)
                 owed = []
             if blocked:
-                await operators.execute(queries.add_blocked, *_columns(_fields(blocked)))
+                await operators.execute(queries.add_blocked, *columns(_fields(blocked)))
                 blocked = []
+            if self._watch is not None:
+                await self._watch.look(operators)
         finally:
             self._owed = owed + self._owed
             self._blocked.extendleft(reversed(blocked[: SAMPLES - len(self._blocked)]))
-
-
-def _columns(rows: list[tuple[Any, ...]]) -> list[list[Any]]:
-    return [list(column) for column in zip(*rows, strict=True)]
 
 
 def _fields(blocked: list[Blocked]) -> list[tuple[Any, ...]]:
@@ -145,16 +148,4 @@ async def blocked_requests(
     rows = await database.all(
         queries.list_blocked, tenant_id, reason, request_id, before, limit + 1
     )
-    return rows[:limit], rows[limit - 1]["id"] if len(rows) > limit else None
-
-
-async def incidents(
-    database: Database,
-    *,
-    tenant_id: UUID | None = None,
-    before: UUID | None = None,
-    limit: int = 50,
-) -> tuple[list[Row], UUID | None]:
-    """What went wrong at tenants, newest first."""
-    rows = await database.all(queries.list_incidents, tenant_id, before, limit + 1)
     return rows[:limit], rows[limit - 1]["id"] if len(rows) > limit else None

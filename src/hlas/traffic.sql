@@ -47,14 +47,6 @@ where ($1::uuid is null or b.tenant_id = $1)
 order by b.id desc
 limit $5
 
--- name: list_incidents
-select i.*, t.slug
-from incidents i
-join tenants t on t.id = i.tenant_id
-where ($1::uuid is null or i.tenant_id = $1) and ($2::uuid is null or i.id < $2)
-order by i.id desc
-limit $3
-
 -- name: forget_minutes
 delete from traffic where span = 'minute' and start < now() - interval '3 hours'
 

@@ -66,7 +66,7 @@ class Visitor:
     async def settled(self, seconds: float = 60) -> None:
         """Nothing waits to be sent, and nothing on the screen waits either."""
         await self.page.wait_for_function(
-            """() => !Object.keys(localStorage).some((name) => /^hlas:(out:|reply)/.test(name)) &&
+            """() => !Object.keys(localStorage).some((one) => /^hlas.*:(out:|reply$)/.test(one)) &&
               !hlas.shadowRoot.querySelector(".sending, .waiting, .typing")""",
             timeout=seconds * 1000,
         )

@@ -9,7 +9,7 @@ from fastapi.routing import iter_route_contexts
 
 from administration import Desk, make_desk
 from factories import Live, Site, make_site
-from hlas import administrators, knowledge
+from hlas import administrators, identities, knowledge, visitor_keys
 from hlas.api.admin import access
 from hlas.audit import SERVICE
 from hlas.db import Database
@@ -21,6 +21,7 @@ BODIES: dict[tuple[str, str], dict[str, Any]] = {
     ("POST", "/admin/tenants"): {"name": "X", "slug": "x"},
     ("PATCH", "/admin/tenants/{slug}"): {"name": "taken over"},
     ("POST", "/admin/tenants/{slug}/domains"): {"domain": "evil.example"},
+    ("POST", "/admin/tenants/{slug}/visitor-keys"): {},
     ("POST", "/admin/tenants/{slug}/knowledge"): {"question": "q", "answer": "a"},
     ("PUT", "/admin/tenants/{slug}/knowledge/{entry_id}"): {"question": "q", "answer": "a"},
 }
@@ -51,7 +52,15 @@ async def ask(
 
 async def everything(operators: Database) -> dict[str, Any]:
     """What must not have changed; a key's last use is no change of anything."""
-    tables = ("tenants", "tenant_domains", "conversations", "messages", "knowledge", "events")
+    tables = (
+        "tenants",
+        "tenant_domains",
+        "conversations",
+        "messages",
+        "knowledge",
+        "visitor_keys",
+        "events",
+    )
     return {
         table: [dict(row) for row in await operators.all(f"select * from {table} order by 1, 2")]
         for table in tables
@@ -59,11 +68,14 @@ async def everything(operators: Database) -> dict[str, Any]:
 
 
 async def places_of(site: Site, operators: Database) -> dict[str, str]:
-    added = await knowledge.add(operators, UUID(site.tenant_id), Entry("Where?", "Here."))
+    tenant_id = UUID(site.tenant_id)
+    added = await knowledge.add(operators, tenant_id, Entry("Where?", "Here."))
+    key = await visitor_keys.add(operators, tenant_id, identities.make_secret())
     return {
         "slug": site.slug,
         "conversation_id": site.conversation_id,
         "entry_id": added["id"],
+        "kid": key["kid"],
     }
 
 
@@ -107,7 +119,12 @@ async def test_a_tenants_key_reaches_that_tenant_alone(
     await other.send("a secret of the other shop")
     desk = await make_desk(live_server, operators, own.slug)
     places = await places_of(other, operators)
-    missing = {"slug": "no-such", "conversation_id": NOWHERE, "entry_id": NOWHERE}
+    missing = {
+        "slug": "no-such",
+        "conversation_id": NOWHERE,
+        "entry_id": NOWHERE,
+        "kid": "0" * 16,
+    }
     crossed = {**places, "slug": own.slug}
     before = await everything(operators)
     for method, path, _ in admin_routes(live_server):
@@ -116,7 +133,7 @@ async def test_a_tenants_key_reaches_that_tenant_alone(
         found = await ask(live_server, method, path, places, desk.key)
         assert found[0] in {403, 404}, (method, path, found)
         assert found == await ask(live_server, method, path, missing, desk.key), (method, path)
-        if "{conversation_id}" in path or "{entry_id}" in path:
+        if any(place in path for place in ("{conversation_id}", "{entry_id}", "{kid}")):
             assert (await ask(live_server, method, path, crossed, desk.key))[0] == 404, path
     assert await everything(operators) == before
 
@@ -145,7 +162,7 @@ async def test_the_database_holds_a_tenants_administrator(
     _, key = await administrators.add(operators, "Ada", own.slug)
     confined = access.reach(services, await administrators.verify(operators, key))
     tables = ("tenants", "tenant_domains", "conversations", "messages", "knowledge", "events")
-    for table in tables:
+    for table in (*tables, "visitor_keys", "incidents"):
         column = "id" if table == "tenants" else "tenant_id"
         rows = await confined.all(f"select distinct {column}::text as tenant from {table}")
         assert {row["tenant"] for row in rows} <= {own.tenant_id}, table
@@ -161,6 +178,8 @@ async def test_the_database_holds_a_tenants_administrator(
         "delete from events",
         "update events set actor = 'nobody'",
         "select * from administrators",
+        "select material from visitor_keys",
+        "update visitor_keys set material = ''",
     ):
         with pytest.raises(Exception, match="permission denied"):
             await confined.execute(forbidden)

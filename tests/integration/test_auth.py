@@ -59,7 +59,7 @@ async def test_whoami(site: Site) -> None:
 async def test_authorization_header(site: Site) -> None:
     """Edge case 39: on every protected route no, a malformed or a bad token is the right 401."""
     good = site.session["token"]
-    unsigned = jwt.encode({"aud": AUDIENCE}, None, algorithm="none")
+    unsigned = jwt.encode({"aud": AUDIENCE}, "", algorithm="none")
     cases: list[tuple[list[str], str]] = [
         ([], "missing_authorization"),
         ([""], "invalid_authorization"),

@@ -29,6 +29,7 @@ TABLES = (
     "messages",
     "idempotency_keys",
     "knowledge",
+    "visitor_keys",
     "administrators",
     "events",
     "incidents",

@@ -10,10 +10,12 @@ from typing import Any
 import orjson
 import pytest
 import typer
+from cryptography.hazmat.primitives.asymmetric import ec
 
 from clusters import open_directory
 from hlas import cli
 from processes import environment, hlas, serve_process
+from signing import Server
 
 
 class Shell:
@@ -105,6 +107,34 @@ def test_help(tmp_path: Path) -> None:
     status, text, _ = Shell(tmp_path, **environment()).run("--help")
     assert status == 0
     assert "Usage: hlas" in text
+
+
+def test_signed_in_visitors(inside: Inside, tmp_path: Path) -> None:
+    """Keys are added, listed and removed, the mode is set; a secret is shown that once."""
+    inside.json("tenant", "add", "Shop", "--slug", "shop")
+    status, out, _ = inside.run("tenant", "identity", "shop", "required")
+    assert (status, "hlas visitor-key add shop" in out) == (0, True)
+    assert inside.json("tenant", "list")[0]["identity_mode"] == "required"
+    status, out, err = inside.run("visitor-key", "add", "shop")
+    assert (status, len(out.strip()), err.count("\n")) == (0, 64, 1)
+    pem, server = tmp_path / "public.pem", Server(ec.generate_private_key(ec.SECP256R1()))
+    pem.write_text(server.key.material)
+    added = inside.json("visitor-key", "add", "shop", "--public-key", str(pem))
+    assert (added["kid"], added["algorithm"]) == (server.key.kid, "ES256")
+    assert inside.run("visitor-key", "add", "shop", "--public-key", str(pem))[0] == 0
+    listed = inside.json("visitor-key", "list", "shop")
+    assert [one["algorithm"] for one in listed] == ["HS256", "ES256"]
+    assert out.strip() not in str(listed)
+    assert server.key.kid in inside.run("visitor-key", "list", "shop")[1]
+    assert inside.json("visitor-key", "remove", "shop", server.key.kid)["kid"] == server.key.kid
+    assert "no such key" in inside.fails("visitor-key", "remove", "shop", server.key.kid)
+    pem.write_text("-----BEGIN PRIVATE KEY-----")
+    assert "private key" in inside.fails("visitor-key", "add", "shop", "--public-key", str(pem))
+    missing = str(tmp_path / "missing")
+    assert "cannot be read" in inside.fails("visitor-key", "add", "shop", "--public-key", missing)
+    for wrong in (("visitor-key", "list", "no-such"), ("tenant", "identity", "no-such", "off")):
+        assert "there is no tenant" in inside.fails(*wrong)
+    assert inside.run("tenant", "identity", "shop", "sometimes")[0] != 0
 
 
 def test_tenants(inside: Inside) -> None:

@@ -15,7 +15,7 @@ from fastapi.routing import iter_route_contexts
 import log_scan
 from administration import audit_of, make_desk
 from factories import Live, Site, make_site
-from hlas import administrators, knowledge, tenants
+from hlas import administrators, knowledge, tenants, visitor_keys
 from hlas.api.console import access
 from hlas.db import Database
 from hlas.knowledge import Entry
@@ -108,7 +108,15 @@ def filled(template: str, places: dict[str, str]) -> str:
 
 
 async def everything(operators: Database) -> dict[str, Any]:
-    tables = ("tenants", "tenant_domains", "conversations", "messages", "knowledge", "events")
+    tables = (
+        "tenants",
+        "tenant_domains",
+        "conversations",
+        "messages",
+        "knowledge",
+        "visitor_keys",
+        "events",
+    )
     return {
         table: [dict(row) for row in await operators.all(f"select * from {table} order by 1, 2")]
         for table in tables
@@ -414,3 +422,61 @@ async def test_odd_addresses(site: Site, operators: Database) -> None:
         answer = await browser.get(path)
         assert answer.status_code in {200, 404}, (path, answer.status_code)
         assert "<!doctype html>" in answer.text, path
+
+
+async def test_keys_for_signed_in_visitors(site: Site, operators: Database) -> None:
+    """A tenant's own administrator adds keys, sees a secret once, removes them, sets the mode."""
+    browser = await make_browser(site.live, operators, site.slug)
+    path = f"/tenants/{site.slug}"
+    page = await browser.get(path)
+    revision = REVISION.findall(page.text)[0]
+    saved = await browser.post(path, name="N", identity_mode="required", revision=revision)
+    assert saved.status_code == 303
+    assert (await tenants.by_slug(operators, site.slug))["identity_mode"] == "required"
+    assert "Nobody gets in" in (await browser.get(path)).text
+    made = await browser.post(f"{path}/visitor-keys", public_key=" ")
+    assert made.status_code == 200
+    (row,) = await operators.all("select kid, material from visitor_keys")
+    log_scan.hear(row["material"])
+    assert row["material"] in made.text
+    again = await browser.get(path)
+    assert row["material"] not in again.text
+    assert row["kid"] in again.text
+    bad = await browser.post(f"{path}/visitor-keys", public_key="<script>")
+    assert (bad.status_code, "in PEM" in bad.text) == (422, True)
+    assert (await browser.post(f"{path}/visitor-keys/remove", kid="\0")).status_code == 404
+    gone = await browser.post(f"{path}/visitor-keys/remove", kid=row["kid"])
+    assert gone.status_code == 303
+    for _ in range(visitor_keys.MOST):
+        assert (await browser.post(f"{path}/visitor-keys")).status_code == 200
+    assert (await browser.post(f"{path}/visitor-keys")).status_code == 409
+
+
+async def test_who_is_verified_is_said(site: Site, operators: Database) -> None:
+    """A claimed id and a proved one never look the same, in the list or in the transcript."""
+    browser = await make_browser(site.live, operators)
+    path = f"/tenants/{site.slug}/conversations"
+    await site.open(visitor_id="eva")
+    for verified, listed, about in (
+        (False, "unverified visitor eva", '<span class="chip ">not verified</span>'),
+        (True, " verified visitor eva", '<span class="chip good">verified</span>'),
+    ):
+        await operators.execute(
+            "update conversations set is_verified = $1 where visitor_id = 'eva'", verified
+        )
+        assert listed in (await browser.get(path)).text
+        assert about in (await browser.get(f"{path}/{site.conversation_id}")).text
+
+
+async def test_incidents_are_shown(site: Site, operators: Database) -> None:
+    """Each in words, with its count and what it was made of; a stranger's kind as it is."""
+    await operators.execute(
+        "insert into incidents (tenant_id, id, kind, count, details) values "
+        "($1::text::uuid, gen_random_uuid(), 'token_failures', 1234, $2),"
+        "($1::text::uuid, gen_random_uuid(), 'flood', 1, '{}')",
+        site.tenant_id,
+        {"invalid_token": 1234},
+    )
+    text = (await (await make_browser(site.live, operators)).get("/incidents")).text
+    for shown in ("Forged or broken tokens", "1\u202f234", "invalid_token", "flood"):
+        assert shown in text

@@ -1,17 +1,24 @@
 """The API is what its OpenAPI document says."""
 
 import asyncio
+from dataclasses import dataclass
 from typing import Any
+from uuid import UUID
 
 import pytest
 import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
 from schemathesis import checks
 from schemathesis.specs.openapi import checks as described
 
+from administration import make_desk
 from conftest import make_settings
 from factories import Live, Site
+from hlas import knowledge
 from hlas.app import create_app
+from hlas.db import Database
+from hlas.knowledge import Entry
 
 METHODS = {"get", "post", "put", "patch", "delete"}
 
@@ -50,55 +57,112 @@ def test_limited_routes() -> None:
             assert {"408", "413", "415", "422", "429", "503"} <= set(operation["responses"])
 
 
-async def _fuzz(site: Site, path: str, examples: int) -> None:
+@dataclass(frozen=True)
+class Asker:
+    """Who asks, and what is theirs: ids that chance would never hit."""
+
+    live: Live
+    headers: dict[str, str]
+    known: dict[str, str]
+
+
+async def _fuzz(asker: Asker, path: str, examples: int) -> None:
     """Ask an operation with what its description allows and what it does not."""
-    schema = schemathesis.openapi.from_dict(site.live.app.openapi())
-    schema.config.update(base_url=site.live.url)
-    headers = site.headers()
+    schema = schemathesis.openapi.from_dict(asker.live.app.openapi())
+    schema.config.update(base_url=asker.live.url)
 
     def run() -> None:
-        for operation in schema[path].values():
-
-            @settings(
-                max_examples=examples,
-                deadline=None,
-                derandomize=True,
-                database=None,
-                phases=[Phase.generate],
-                suppress_health_check=list(HealthCheck),
-            )
-            @given(case=operation.as_strategy())
-            def ask(case: Any) -> None:
-                case.call_and_validate(
-                    headers=headers,
-                    checks=[
-                        checks.not_a_server_error,
-                        described.status_code_conformance,
-                        described.content_type_conformance,
-                        described.response_schema_conformance,
-                    ],
-                )
-
-            ask()
+        for method, operation in schema[path].items():
+            known = {} if (method, path) in FAREWELLS else asker.known
+            _ask_all(operation, asker.headers, known, examples)
 
     await asyncio.to_thread(run)
 
 
-def paths() -> list[str]:
-    return [path for path in document()["paths"] if path.startswith("/widget/")]
+def _ask_all(operation: Any, own: dict[str, str], known: dict[str, str], examples: int) -> None:
+    @settings(
+        max_examples=examples,
+        deadline=None,
+        derandomize=True,
+        database=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(case=operation.as_strategy(), at_home=st.booleans())
+    def ask(case: Any, *, at_home: bool) -> None:
+        headers = own
+        if at_home:
+            places = case.path_parameters or {}
+            places.update({name: known[name] for name in places if name in known})
+            headers = {**own, "If-Match": "*"}
+        case.call_and_validate(headers=headers, checks=CHECKS)
+
+    ask()
+
+
+CHECKS = [
+    checks.not_a_server_error,
+    described.status_code_conformance,
+    described.content_type_conformance,
+    described.response_schema_conformance,
+]
+# After these there would be nothing left to ask about.
+FAREWELLS = {("delete", "/admin/tenants/{slug}")}
+
+
+def paths(prefix: str) -> list[str]:
+    return [path for path in document()["paths"] if path.startswith(prefix)]
+
+
+async def _fuzz_widget(site: Site, examples: int) -> None:
+    asker = Asker(site.live, site.headers(), {"conversation_id": site.conversation_id})
+    for path in paths("/widget/"):
+        await _fuzz(asker, path, examples)
+
+
+async def _fuzz_admin(site: Site, operators: Database, examples: int) -> None:
+    """As an operator, and as the administrator of one tenant."""
+    await site.send("a message to be found")
+    entry = await knowledge.add(operators, UUID(site.tenant_id), Entry("When?", "Now.", (), "en"))
+    known = {
+        "slug": site.slug,
+        "conversation_id": site.conversation_id,
+        "entry_id": str(entry["id"]),
+    }
+    for slug in (None, site.slug):
+        desk = await make_desk(site.live, operators, slug)
+        asker = Asker(site.live, {"Authorization": f"Bearer {desk.key}"}, known)
+        for path in paths("/admin/"):
+            await _fuzz(asker, path, examples)
+
+
+UNLIMITED = {"rate_limit_admin_key": "off", "rate_limit_admin_denied_ip": "off"}
 
 
 async def test_fuzz(site: Site) -> None:
     """Edge case 42: no 5xx, no undocumented status or shape, whatever the visitors' routes get."""
-    for path in paths():
-        await _fuzz(site, path, 15)
+    await _fuzz_widget(site, 15)
+
+
+@pytest.mark.settings(**UNLIMITED)
+async def test_fuzz_admin(site: Site, operators: Database) -> None:
+    """Edge case 42: the same for the routes of administrators, with either kind of key."""
+    await _fuzz_admin(site, operators, 2)
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(3600)
 async def test_fuzz_long(site: Site) -> None:
     """Edge case 42: the same for a long time."""
-    for path in paths():
-        await _fuzz(site, path, 1000)
+    await _fuzz_widget(site, 1000)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+@pytest.mark.settings(**UNLIMITED)
+async def test_fuzz_admin_long(site: Site, operators: Database) -> None:
+    """Edge case 42: the same for a long time."""
+    await _fuzz_admin(site, operators, 100)
 
 
 async def test_document_is_served(live_server: Live) -> None:

@@ -6,6 +6,7 @@ import re
 import signal
 import time
 from collections.abc import AsyncIterator, Awaitable
+from dataclasses import dataclass
 
 import asyncpg
 import httpx
@@ -14,16 +15,32 @@ import pytest
 import pytest_asyncio
 
 from cables import Cable, plugged
+from clusters import open_directory
 from conftest import make_settings, url_of
 from factories import Live, Site, make_site, serve_app
-from hlas import postgres, tenants
+from hlas import migrations, postgres, tenants
 from hlas.db import Database
+from hlas.migrations.roles import OPERATOR
 from processes import serve_process
 
-# The contract promises 3 s; the rest is what a busy machine may add to one request.
-WITHIN = 3.0 + 1.5
-# The contract promises 5 s; a busy machine gets longer, for good is what must not happen.
-RECOVERED_WITHIN = 30.0
+
+@dataclass(frozen=True)
+class Bounds:
+    """How soon a request is answered, and how soon everything is as before."""
+
+    answered: float
+    recovered: float
+
+    def __str__(self) -> str:
+        return f"{self.answered:g} s"
+
+
+# The contract's, for a machine that does nothing else; tests beside others get more.
+PROMISED = Bounds(3.0, 5.0)
+BUSY = Bounds(4.5, 30.0)
+in_time = pytest.mark.parametrize(
+    "bounds", [BUSY, pytest.param(PROMISED, marks=pytest.mark.soak)], ids=str
+)
 
 
 async def test_health(live_server: Live, database_url: str) -> None:
@@ -92,19 +109,23 @@ async def timed(call: Awaitable[httpx.Response]) -> tuple[httpx.Response, float]
     return await call, time.monotonic() - started
 
 
-async def require_unavailable(site: Site) -> None:
+async def require_unavailable(site: Site, bounds: Bounds) -> None:
     found = calls(site)
+    slowest = 0.0
     for name, (answer, seconds) in zip(
         found, await asyncio.gather(*(timed(call) for call in found.values())), strict=True
     ):
         assert (answer.status_code, answer.json()["detail"]) == (503, "unavailable"), name
         assert int(answer.headers["retry-after"]) >= 1, name
-        assert seconds < WITHIN, f"{name}: {seconds:.1f} s"
+        assert seconds < bounds.answered, f"{name}: {seconds:.1f} s"
+        slowest = max(slowest, seconds)
+    print(f"503 within {slowest:.2f} s")
     assert (await site.live.client.get("/health")).status_code == 200
 
 
-async def require_recovery(site: Site) -> None:
-    async with asyncio.timeout(RECOVERED_WITHIN):
+async def require_recovery(site: Site, bounds: Bounds) -> None:
+    started = time.monotonic()
+    async with asyncio.timeout(bounds.recovered):
         while True:
             answers = [await call for call in calls(site).values()]
             statuses = {answer.status_code for answer in answers}
@@ -112,29 +133,35 @@ async def require_recovery(site: Site) -> None:
             if 503 not in statuses:
                 break
             await asyncio.sleep(0.1)
+    print(f"as before within {time.monotonic() - started:.2f} s")
     assert [answer.status_code for answer in answers] == [200, 403, *[200] * 7]
 
 
-async def test_database_away(cabled: Site, cable: Cable) -> None:
+@in_time
+async def test_database_away(cabled: Site, cable: Cable, bounds: Bounds) -> None:
     """Edge case 43: nobody to connect to: 503 in time on every route, then recovery by itself."""
     cable.unplugged = True
     cable.cut()
-    await require_unavailable(cabled)
+    await require_unavailable(cabled, bounds)
     cable.unplugged = False
-    await require_recovery(cabled)
+    await require_recovery(cabled, bounds)
 
 
-async def test_database_slow(cabled: Site, cable: Cable) -> None:
+@in_time
+async def test_database_slow(cabled: Site, cable: Cable, bounds: Bounds) -> None:
     """Edge case 43: a database that says nothing is as good as away; nobody waits for it twice."""
     cable.silent = True
-    await require_unavailable(cabled)
-    await require_unavailable(cabled)
+    await require_unavailable(cabled, bounds)
+    await require_unavailable(cabled, bounds)
     cable.silent = False
     cable.cut()
-    await require_recovery(cabled)
+    await require_recovery(cabled, bounds)
 
 
-async def test_database_restart(site: Site, postgres_server: postgres.Server) -> None:
+@in_time
+async def test_connections_ended(
+    site: Site, postgres_server: postgres.Server, bounds: Bounds
+) -> None:
     """Edge case 43: connections that a restart ended are replaced without a 500."""
     name = site.live.app.state.services.settings.database_url.partition("?")[0].rpartition("/")[2]
     administrator = await asyncpg.connect(url_of(postgres_server.superuser_url, "postgres"))
@@ -143,12 +170,34 @@ async def test_database_restart(site: Site, postgres_server: postgres.Server) ->
         await administrator.execute(
             "select pg_terminate_backend(pid) from pg_stat_activity where datname = $1", name
         )
-        await require_recovery(site)
+        await require_recovery(site, bounds)
     await administrator.close()
 
 
+@pytest.mark.soak
+@pytest.mark.parametrize("bounds", [PROMISED], ids=str)
+async def test_database_restart(logs: io.BytesIO, bounds: Bounds) -> None:
+    """Edge case 43: a database that is stopped and started again: 503 meanwhile, then as before."""
+    with open_directory() as directory:
+        server = postgres.start(directory / "hlas")
+        try:
+            await migrations.upgrade_in_thread(server.url)
+            operators = await Database.open(server.url, OPERATOR)
+            async with serve_app(make_settings(server.url), logs) as live:
+                site = await make_site(live, operators)
+                await operators.close()
+                await asyncio.to_thread(server.stop)
+                await require_unavailable(site, bounds)
+                server = await asyncio.to_thread(postgres.start, directory / "hlas")
+                await require_recovery(site, bounds)
+                assert 500 not in {event["status"] for event in live.events("request")}
+        finally:
+            server.stop()
+
+
+@in_time
 @pytest.mark.settings(database_pool_size=1)
-async def test_pool_exhausted(site: Site) -> None:
+async def test_pool_exhausted(site: Site, bounds: Bounds) -> None:
     """Edge case 43: no connection free is 503 in time, and over as soon as one is."""
     pool = site.live.app.state.services.database._pool
     async with pool.acquire():
@@ -161,7 +210,8 @@ async def test_pool_exhausted(site: Site) -> None:
         for answer, seconds in answers:
             assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
             assert answer.headers["access-control-allow-origin"] == site.origin
-            assert seconds < WITHIN
+            assert seconds < bounds.answered
+    print(f"503 within {max(seconds for _, seconds in answers):.2f} s")
     answer = await site.live.client.get("/widget/whoami", headers=site.headers())
     assert answer.status_code == 200
 

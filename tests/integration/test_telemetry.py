@@ -183,16 +183,18 @@ async def ask(live: Live, method: str, path: str, **headers: str) -> None:
 
 
 async def test_no_series_by_strangers(site: Site) -> None:
-    """Edge case 45: 10 000 random paths and origins add no metric series."""
+    """Edge case 45: 10 000 random paths, origins and agents add no metric series."""
     randomness = random.Random(45)
     methods = ("GET", "POST", "DELETE", "PROPFIND", "HEAD", "OPTIONS")
     live = site.live
 
     async def stranger(number: int) -> None:
         name = rubbish(randomness)
-        await ask(live, methods[number % len(methods)], f"/{name}/{number}")
+        agent = f"{name}/{number}"
+        await ask(live, methods[number % len(methods)], f"/{name}/{number}", user_agent=agent)
         origin = f"https://{name}.{number}.example" if number % 5 == 0 else f"{name}:{number}"
-        wanted = {"access_control_request_method": name} if number % 2 else {}
+        wanted = {"user_agent": agent}
+        wanted |= {"access_control_request_method": name} if number % 2 else {}
         await ask(
             live, "OPTIONS" if number % 2 else "POST", "/widget/session", origin=origin, **wanted
         )

@@ -37,7 +37,7 @@ class ErrorBoundary:
         try:
             await self.app(scope, receive, watched)
         except Exception as error:
-            report(error, scope, self.metrics)
+            report(error, telemetry.route_of(scope), self.metrics)
             if started:
                 raise
             status, headers, body = errors.render(error, telemetry.request_id())
@@ -49,7 +49,7 @@ def install(app: FastAPI, metrics: Metrics) -> None:
 
     def handle(request: Request, error: Exception) -> Response:
         ours = _translate(error)
-        report(ours, request.scope, metrics)
+        report(ours, telemetry.route_of(request.scope), metrics)
         status, headers, body = errors.render(ours, telemetry.request_id())
         response = Response(body, status)
         response.raw_headers = [*headers, (b"content-length", str(len(body)).encode())]
@@ -74,13 +74,11 @@ def _translate(error: Exception) -> errors.HlasError:
     return translated
 
 
-def report(error: Exception, scope: Scope, metrics: Metrics) -> None:
+def report(error: Exception, route: str, metrics: Metrics) -> None:
     """The one log event and count of a refusal."""
-    route = telemetry.route_of(scope)
     match error:
         case errors.RateLimited():
-            telemetry.warning("blocked", reason=error.code, scope=error.limit_scope, route=route)
-            metrics.blocked(error.code, error.limit_scope, route)
+            note_blocked(metrics, error.limit_scope, route)
         case errors.PayloadTooLarge() | errors.TextTooLong():
             telemetry.warning("blocked", reason=error.code, scope="request", route=route)
             metrics.blocked(error.code, "request", route)
@@ -92,7 +90,7 @@ def report(error: Exception, scope: Scope, metrics: Metrics) -> None:
             | errors.TenantMismatch()
         ):
             telemetry.warning("auth_denied", reason=error.code, route=route)
-            metrics.auth_denied(error.code)
+            metrics.auth_denied(error.code, getattr(error, "tenant_id", None))
         case errors.HlasError() if error.status < 500:
             telemetry.debug("refused", error_code=error.code, route=route)
         case errors.HlasError():
@@ -106,6 +104,13 @@ def report(error: Exception, scope: Scope, metrics: Metrics) -> None:
                 where=_where(error),
                 route=route,
             )
+
+
+def note_blocked(metrics: Metrics, scope: str, route: str) -> None:
+    """A request over a limit."""
+    reason = errors.RateLimited.code
+    telemetry.warning("blocked", reason=reason, scope=scope, route=route)
+    metrics.blocked(reason, scope, route)
 
 
 def _where(error: Exception) -> str:

@@ -14,6 +14,8 @@ from hlas.api.documentation import problems
 from hlas.asgi import header_values
 from hlas.gate import MESSAGES, REPLIES, SESSION
 from hlas.messages import NewMessage
+from hlas.metrics import Metrics
+from hlas.origins import Origin
 from hlas.services import Services
 from hlas.sessions import NewSession
 from hlas.tokens import Session
@@ -96,8 +98,8 @@ _IDEMPOTENCY_KEY = {
     "schema": {"type": "string", "minLength": 1, "maxLength": 255},
 }
 
-_STORED = ((b"content-type", b"application/json"), (b"cache-control", b"no-store"))
-_REPLAYED = (*_STORED, (b"idempotent-replayed", b"true"))
+STORED = ((b"content-type", b"application/json"), (b"cache-control", b"no-store"))
+REPLAYED = (*STORED, (b"idempotent-replayed", b"true"))
 
 
 def services_of(request: Request) -> Services:
@@ -111,8 +113,12 @@ def json_response(content: Any, headers: dict[str, str] | None = None) -> Respon
 
 def verify(request: Request, services: Services) -> Session:
     """The session a request's token claims; the statement that follows confirms it."""
-    token = sessions.bearer(header_values(request.scope, b"authorization"))
-    session = services.tokens.verify(token)
+    try:
+        token = sessions.bearer(header_values(request.scope, b"authorization"))
+        session = services.tokens.verify(token)
+    except errors.AuthenticationError as error:
+        _attribute(request, services, error)
+        raise
     _bind(request, session)
     sessions.require_origin(session, header_values(request.scope, b"origin"))
     return session
@@ -121,6 +127,14 @@ def verify(request: Request, services: Services) -> Session:
 def _bind(request: Request, session: Session) -> None:
     request.scope["state"]["session"] = session
     telemetry.bind(tenant_id=session.tenant_id, conversation_id=session.conversation_id)
+
+
+def _attribute(request: Request, services: Services, error: errors.AuthenticationError) -> None:
+    """A token that proves nothing still came from somewhere, or so its Origin says."""
+    origins = header_values(request.scope, b"origin")
+    origin = Origin.parse(origins[0]) if len(origins) == 1 else None
+    host = services.origins.remembered(origin) if origin else None
+    error.tenant_id = host.tenant_id if host else None
 
 
 async def require_widget_session(
@@ -137,7 +151,7 @@ WidgetSession = Annotated[Session, Depends(require_widget_session)]
     "/session",
     response_model=SessionAnswer,
     summary="Open a session",
-    responses=problems(400, 403, 408, 413, 415, 422, 429, 503),
+    responses=problems(400, 401, 403, 408, 413, 415, 422, 429, 503),
     openapi_extra={
         "requestBody": {
             "content": {"application/json": {"schema": NewSession.model_json_schema()}},
@@ -147,13 +161,17 @@ WidgetSession = Annotated[Session, Depends(require_widget_session)]
     },
 )
 async def open_session(request: Request) -> Response:
-    """A visitor's browser asks from an allowed domain and gets a conversation and its token."""
+    """A visitor's browser asks from an allowed domain and gets a conversation and its token.
+
+    With `identity` it is the visitor's own conversation, on every device.
+    """
     services = services_of(request)
     try:
         answer, session = await _open(request, services)
     except errors.HlasError as error:
         if error.status < 500 and not isinstance(error, errors.RateLimited):
-            telemetry.warning("session_denied", reason=error.code)
+            why = {"why": error.reason} if isinstance(error, errors.InvalidIdentity) else {}
+            telemetry.warning("session_denied", reason=error.code, **why)
             services.metrics.session(error.code)
         raise
     _bind(request, session)
@@ -199,9 +217,13 @@ async def refresh_session(
     """The same conversation, a new token; the old one may have expired a while ago."""
     del authorization
     services = services_of(request)
-    token = sessions.bearer(header_values(request.scope, b"authorization"))
     window = services.settings.widget_session_refresh_hours * 3600
-    session = services.tokens.verify_for_refresh(token, window)
+    try:
+        token = sessions.bearer(header_values(request.scope, b"authorization"))
+        session = services.tokens.verify_for_refresh(token, window)
+    except errors.AuthenticationError as error:
+        _attribute(request, services, error)
+        raise
     _bind(request, session)
     sessions.require_origin(session, header_values(request.scope, b"origin"))
     answer, _ = await sessions.refresh(services.database, services.tokens, session)
@@ -288,27 +310,38 @@ def _require_empty(content: bytes) -> None:
 async def stored(
     services: Services, writing: Awaitable[Written], key: str | None, role: str = "user"
 ) -> Response:
-    """The stored response as it was first given; one idempotency event for each keyed request."""
-    metrics = services.metrics
+    """The stored response as it was first given."""
     try:
         written = await writing
-    except (errors.IdempotencyKeyConflict, errors.IdempotencyInProgress) as error:
-        in_progress = isinstance(error, errors.IdempotencyInProgress)
-        reason = "in_progress" if in_progress else "payload_differs"
-        telemetry.warning("idempotency_conflict", reason=reason)
-        metrics.idempotency("conflict")
+    except errors.HlasError as error:
+        note_failure(services.metrics, error)
         raise
-    headers: tuple[tuple[bytes, bytes], ...] = _STORED
+    note_success(services.metrics, written, key, role)
+    return RawResponse(written.response.encode(), REPLAYED if written.replayed else STORED)
+
+
+def note_success(metrics: Metrics, written: Written, key: str | None, role: str = "user") -> None:
+    """One idempotency event for each keyed request, and a count of what was stored."""
     if written.replayed:
-        headers = _REPLAYED
         telemetry.info("idempotency_hit", reason="replayed")
         metrics.idempotency("hit")
-    else:
-        metrics.message(role)
-        if key is not None:
-            telemetry.info("idempotency_miss", reason="created")
-            metrics.idempotency("miss")
-    return RawResponse(written.response.encode(), headers)
+        return
+    metrics.message(role)
+    if key is not None:
+        telemetry.info("idempotency_miss", reason="created")
+        metrics.idempotency("miss")
+
+
+def note_failure(metrics: Metrics, error: Exception) -> None:
+    match error:
+        case errors.IdempotencyInProgress():
+            reason = "in_progress"
+        case errors.IdempotencyKeyConflict():
+            reason = "payload_differs"
+        case _:
+            return
+    telemetry.warning("idempotency_conflict", reason=reason)
+    metrics.idempotency("conflict")
 
 
 @router.get(

@@ -5,7 +5,16 @@ import sys
 import asyncpg
 import typer
 
-from hlas.cli import admin, database, knowledge, operate, secrets, serve, tenants
+from hlas.cli import (
+    admin,
+    database,
+    knowledge,
+    operate,
+    secrets,
+    serve,
+    tenants,
+    visitor_keys,
+)
 from hlas.errors import HlasError, TenantError
 from hlas.postgres import EmbeddedPostgresError
 from hlas.settings import ConfigurationError
@@ -29,6 +38,7 @@ app.command()(operate.restore)
 app.command()(admin.audit)
 app.add_typer(tenants.tenant, name="tenant")
 app.add_typer(tenants.domain, name="domain")
+app.add_typer(visitor_keys.visitor_key, name="visitor-key")
 app.add_typer(admin.admin_key, name="admin-key")
 app.add_typer(knowledge.knowledge, name="knowledge")
 app.add_typer(secrets.secret, name="secret")

@@ -1,14 +1,18 @@
 """Tenants and their domains from the command line."""
 
 from typing import Annotated
+from uuid import UUID
 
 import typer
 
-from hlas import tenants
+from hlas import tenants, visitor_keys
 from hlas.cli.database import AsJson, show, with_operators
+from hlas.db import Database
+from hlas.tenants import IdentityMode
 
 tenant = typer.Typer(
-    help="Websites' owners: add, list, enable, disable, remove, sign-out.", no_args_is_help=True
+    help="Websites' owners: add, list, enable, disable, identity, sign-out, remove.",
+    no_args_is_help=True,
 )
 domain = typer.Typer(help="The domains a tenant's widget may be used on.", no_args_is_help=True)
 
@@ -58,6 +62,26 @@ def disable(slug: Slug, *, as_json: AsJson = False) -> None:
     """Stop a tenant's sessions and origins at once; nothing is deleted."""
     with_operators(lambda operators: tenants.set_active(operators, slug, active=False))
     show({"slug": slug, "is_active": False}, as_json=as_json, text=f"Disabled {slug}.")
+
+
+@tenant.command()
+def identity(
+    slug: Slug,
+    mode: Annotated[IdentityMode, typer.Argument(help="Whether visitors prove who they are.")],
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """Let visitors prove who they are with what the tenant's server signs, or make them."""
+
+    async def work(operators: Database) -> bool:
+        changed = await tenants.update(operators, slug, {"identity_mode": mode})
+        return bool(await visitor_keys.listed(operators, UUID(changed["id"])))
+
+    has_key = with_operators(work)
+    told = f"{slug}: identities are {mode}."
+    if mode != "off" and not has_key:
+        told += f" There is no key yet: `hlas visitor-key add {slug}`."
+    show({"slug": slug, "identity_mode": mode}, as_json=as_json, text=told)
 
 
 @tenant.command("sign-out")

@@ -26,6 +26,7 @@ class Summary(BaseModel):
     id: UUID
     status: Status
     visitor_id: str | None
+    is_verified: bool = Field(description="the tenant signed the visitor's id")
     origin: str
     messages: int
     created_at: datetime
@@ -44,6 +45,7 @@ class Conversation(BaseModel):
     id: UUID
     status: Status
     visitor_id: str | None
+    is_verified: bool = Field(description="the tenant signed the visitor's id")
     origin: str
     metadata: dict[str, Any]
     messages: int

@@ -20,7 +20,14 @@ from hlas.api.admin.access import (
     router,
 )
 from hlas.api.documentation import problems, takes
-from hlas.tenants import OPERATORS_ONLY, SLUG, Domain, NewTenant, TenantChanges
+from hlas.tenants import (
+    OPERATORS_ONLY,
+    SLUG,
+    Domain,
+    IdentityMode,
+    NewTenant,
+    TenantChanges,
+)
 
 
 class Me(BaseModel):
@@ -40,6 +47,7 @@ class TenantAnswer(BaseModel):
     fallback_text: str | None
     limits: dict[str, str]
     retention_days: int | None
+    identity_mode: IdentityMode
     created_at: datetime
 
 

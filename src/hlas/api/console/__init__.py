@@ -11,6 +11,7 @@ from hlas.api.console import (
     overview,
     records,
     tenants,
+    visitor_keys,
 )
 from hlas.api.console.access import router as guarded
 
@@ -25,4 +26,13 @@ router = APIRouter(include_in_schema=False)
 router.include_router(entrance.router)
 router.include_router(guarded)
 
-__all__ = ["conversations", "knowledge", "looks", "overview", "records", "router", "tenants"]
+__all__ = [
+    "conversations",
+    "knowledge",
+    "looks",
+    "overview",
+    "records",
+    "router",
+    "tenants",
+    "visitor_keys",
+]

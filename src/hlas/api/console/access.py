@@ -71,7 +71,7 @@ class ConsoleRoute(APIRoute):
             except RequestValidationError:
                 refusal = errors.NotFound()
             services: Services = request.app.state.services
-            report(refusal, request.scope, services.metrics)
+            report(refusal, telemetry.route_of(request.scope), services.metrics)
             answer = pages.page(
                 "problem.html",
                 refusal.status,

@@ -26,6 +26,7 @@ DONE = {
 SAYINGS = {
     "invalid_domain": "Write a domain such as example.com, *.example.com or localhost:3000.",
     "invalid_limit": "Write a limit such as 30/min, 5/s, 1000/h or off.",
+    "invalid_public_key": "Write a public key in PEM: P-256, or RSA of 2048 to 4096 bits.",
     "invalid_character": "This holds a character that cannot be kept here.",
     "missing": "This is needed.",
     "int_parsing": "Write a whole number.",

@@ -6,14 +6,22 @@ from uuid import UUID
 
 from fastapi import Response
 
-from hlas import audit, errors, tenants, traffic
+from hlas import audit, errors, incidents, tenants, traffic
 from hlas.api.console.access import Signed, Visit, chosen_tenant, identifier, router
 from hlas.api.console.overview import MOST_TENANTS
 from hlas.tenants import SLUG
 
 PAGE = 50
 REASONS = ("rate_limited", "payload_too_large", "text_too_long", "rate_limited_dry_run")
-NOUNS = ("tenant", "domain", "knowledge", "conversation", "admin_key", "privacy")
+NOUNS = ("tenant", "domain", "knowledge", "conversation", "visitor_key", "admin_key", "privacy")
+# The kinds in words; what is not here is shown as it is.
+TITLES = {
+    "origin_mismatches": "Tokens used on another website",
+    "conversation_mismatches": "Others' conversations asked for",
+    "token_failures": "Forged or broken tokens",
+    "identity_failures": "Visitors' identities refused",
+    "limit_hits": "Requests over a limit",
+}
 _ACTION = re.compile(r"[a-z_]{1,40}(\.[a-z_]{1,40})?")
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
 
@@ -55,14 +63,19 @@ async def blocked_page(
 @router.get("/incidents")
 async def incidents_page(visit: Signed, tenant: str = "", before: str = "") -> Response:
     known = await _tenant_list(visit)
-    rows, following = await traffic.incidents(
+    rows, following = await incidents.listed(
         visit.database,
         tenant_id=await _tenant_id(visit, tenant),
         before=identifier(before),
         limit=PAGE,
     )
     return visit.page(
-        "incidents.html", rows=rows, following=following, tenants=known, asked={"tenant": tenant}
+        "incidents.html",
+        rows=rows,
+        following=following,
+        tenants=known,
+        titles=TITLES,
+        asked={"tenant": tenant},
     )
 
 

@@ -2,11 +2,12 @@
 
 import re
 from typing import Any
+from uuid import UUID
 
 from fastapi import Request, Response
 from pydantic import ValidationError
 
-from hlas import revisions, tenants
+from hlas import revisions, tenants, visitor_keys
 from hlas.api.admin.tenants import NewDomain
 from hlas.api.console.access import (
     CONSOLE,
@@ -71,10 +72,10 @@ async def add_tenant(visit: Operator, form: Sent) -> Response:
 
 @router.get("/tenants/{slug}")
 async def read_tenant(visit: Signed, tenant: Tenant) -> Response:
-    return _page(visit, tenant)
+    return await tenant_page(visit, tenant)
 
 
-def _page(
+async def tenant_page(
     visit: Visit, tenant: dict[str, Any], status: int = 200, form: Form | None = None, **values: Any
 ) -> Response:
     request = visit.request
@@ -86,6 +87,8 @@ def _page(
         form=form or _fields(tenant),
         problems=values.get("problems", {}),
         limits=_limits(request, tenant),
+        keys=await visitor_keys.listed(visit.database, UUID(tenant["id"])),
+        added=values.get("added"),
         embed=assets.embed_line(str(request.base_url)),
     )
 
@@ -95,6 +98,7 @@ def _fields(tenant: dict[str, Any]) -> Form:
         "name": tenant["name"],
         "fallback_text": tenant["fallback_text"] or "",
         "retention_days": str(tenant["retention_days"] or ""),
+        "identity_mode": tenant["identity_mode"],
         "is_active": "on" if tenant["is_active"] else "",
         **tenant["limits"],
     }
@@ -127,13 +131,15 @@ async def change_tenant(visit: Signed, tenant: Tenant, form: Sent) -> Response:
         "fallback_text": form.get("fallback_text", "").strip() or None,
         "retention_days": int(days) if days.isascii() and days.isdigit() else days or None,
     }
+    if "identity_mode" in form:
+        given["identity_mode"] = form["identity_mode"]
     if visit.administrator.is_operator:
         given["is_active"] = "is_active" in form
         given["limits"] = {name: form[name].strip() for name in OVERRIDES if form.get(name)}
     try:
         changes = TenantChanges.model_validate(given)
     except ValidationError as error:
-        return _page(visit, tenant, 422, form, problems=complaints(error))
+        return await tenant_page(visit, tenant, 422, form, problems=complaints(error))
     if changes.model_fields_set & OPERATORS_ONLY:
         visit.require_operator()
     return await save(visit, tenant, changes.given(), form, f"{CONSOLE}/tenants/{tenant['slug']}")
@@ -154,11 +160,11 @@ async def add_domain(visit: Operator, tenant: Tenant, form: Sent) -> Response:
     try:
         new = NewDomain(domain=form.get("domain", "").strip())
     except ValidationError as error:
-        return _page(visit, tenant, 422, problems=complaints(error))
+        return await tenant_page(visit, tenant, 422, problems=complaints(error))
     adding = tenants.add_domain(visit.database, slug, new.domain, visit.change)
     problem = await attempt(adding)
     if problem:
-        return _page(visit, tenant, 409, problems={"domain": problem})
+        return await tenant_page(visit, tenant, 409, problems={"domain": problem})
     return go(f"{CONSOLE}/tenants/{slug}", "added")
 
 
@@ -179,6 +185,7 @@ async def sign_visitors_out(visit: Signed, tenant: Tenant) -> Response:
 async def remove_tenant(visit: Operator, tenant: Tenant, form: Sent) -> Response:
     """With all its conversations; its slug has to be written out."""
     if form.get("slug") != tenant["slug"]:
-        return _page(visit, tenant, 422, problems={"slug": "Write the slug exactly to remove it."})
+        problems = {"slug": "Write the slug exactly to remove it."}
+        return await tenant_page(visit, tenant, 422, problems=problems)
     await tenants.remove(visit.database, tenant["slug"], visit.change)
     return go(f"{CONSOLE}/tenants", "removed")

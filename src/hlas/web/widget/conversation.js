@@ -11,7 +11,6 @@ import { backoff, call, isFinal, lock, newKey, session, sleep } from "./transpor
  * @property {number} at
  * @property {number} part which conversation of this page it belongs to
  * @property {string} [key]
- * @property {string} [id]
  * @property {number} [seq]
  * @property {"sending" | "waiting" | "failed"} [state]
  * @property {any} [node]
@@ -95,7 +94,7 @@ function merge(conversation, rows) {
   if (conversation !== session()?.conversation_id) return;
   if (conversation !== current) sync();
   for (const row of rows) {
-    let item = known.get(row.id) ?? known.get(`${row.metadata?.ref}`);
+    let item = known.get(row.id) ?? known.get(row.metadata?.ref);
     if (!item) {
       last = Math.max(Date.now(), last + 1);
       item = { role: row.role, text: `${row.content}`, at: last, part };
@@ -103,10 +102,10 @@ function merge(conversation, rows) {
       if ((cursor || !row.seq) && row.role !== "user") tell("message", row);
     }
     if (item.state) acknowledge(/** @type {string} */ (item.key));
-    known.set((item.id = row.id), item);
+    known.set(row.id, item);
     if (row.seq) {
       item.seq = row.seq;
-      item.at = Date.parse(`${row.created_at}`) || item.at;
+      item.at = Date.parse(/** @type {string} */ (row.created_at)) || item.at;
     }
   }
   sync();
@@ -143,8 +142,7 @@ const flush = () =>
         sync();
         acknowledge(key);
         accept(answer, "user", text, metadata);
-      } catch (error) {
-        const refusal = /** @type {import("./transport.js").Refusal} */ (error);
+      } catch (/** @type {any} */ refusal) {
         const failed = isFinal(refusal);
         if (!failed) wait = backoff(tries, refusal);
         // What the server asks for binds every tab; a dead network is tried again when it is back.
@@ -167,8 +165,7 @@ async function reply() {
       const answer = await call("/widget/messages/assistant", {}, "reply-" + key, 9e4);
       if (answer.text) accept(answer, "assistant", answer.text);
       break;
-    } catch (error) {
-      const refusal = /** @type {import("./transport.js").Refusal} */ (error);
+    } catch (/** @type {any} */ refusal) {
       if (isFinal(refusal)) break;
       await sleep(backoff(tries, refusal));
     }
@@ -184,18 +181,17 @@ const catchUp = () =>
     if (!wanted) return;
     try {
       for (let more = true; more; ) {
-        const path = `/widget/conversations/*/messages?limit=100&after=${cursor}`;
-        const page = await call(path);
         const from = cursor;
+        const page = await call("/widget/conversations/*/messages?limit=100&after=" + from);
         merge(page.conversation_id, page.messages);
         // The other tabs need not ask for what we have just read.
         if (page.messages.length) channel.postMessage([page.conversation_id, page.messages]);
         more = page.paging.has_more && cursor > from;
       }
       trouble = "";
-    } catch (error) {
-      // A refusal stands until the visitor opens the panel again: no asking in vain.
-      wanted = !isFinal(/** @type {any} */ (error));
+    } catch (/** @type {any} */ refusal) {
+      // It stands until the visitor opens the panel again: no asking in vain.
+      wanted = !isFinal(refusal);
       trouble = wanted ? "waiting" : "unavailable";
     }
     sync();
@@ -238,8 +234,7 @@ export function wake(key) {
 /** @param {string} key */
 export function discard(key) {
   save("out:" + key);
-  const gone = known.get(reference(key));
-  items = items.filter((item) => item !== gone);
+  items = items.filter((item) => item.key !== key);
   sync();
 }
 
@@ -255,10 +250,11 @@ export function resume() {
   if (!document.hidden && (session() || outbox()[0])) start();
 }
 
-export function reset() {
-  for (const name of names("")) save(name);
+/** Goes on as another visitor. */
+export function restart() {
   clear();
   sync();
+  resume();
 }
 
 /** The visitor has what is on the screen in front of them. */

@@ -1,4 +1,4 @@
-import { load, save } from "./storage.js";
+import { keepFor, load, save } from "./storage.js";
 
 /**
  * @typedef {{conversation_id: string, token: string, expires_in: number, ui_config: any, until: number}} Session
@@ -6,11 +6,16 @@ import { load, save } from "./storage.js";
  */
 
 let base = "";
+/** @type {string | undefined} */
+let identity;
 
 /** @param {string} address */
 export const setBase = (address) => {
   base = address.replace(/\/+$/, "");
 };
+
+/** @param {string} [token] what the page's server says about who the visitor is */
+export const setIdentity = (token) => keepFor((identity = token));
 
 /** @param {number} time */
 export const sleep = (time) => new Promise((resolve) => setTimeout(resolve, time));
@@ -30,9 +35,10 @@ export const lock = (name, work) =>
 /** @returns {Session | undefined} */
 export const session = () => load("session");
 
-/** True when the same request would be refused again; 409 is our own earlier try under way.
+/** True when the same request would be refused again: most of 4xx, and an identity that is not
+ * believed. 409 is our own earlier try under way.
  * @param {Refusal} refusal */
-export const isFinal = ({ status }) => /^4(?!01|08|09|25|29)/.test(`${status}`);
+export const isFinal = ({ status, code }) => /^4(?!01|08|09|25|29)|identity/.test(status + `${code}`);
 
 /** Half of the wait is random, so that a crowd does not come back at once; an hour is the end, and
  * a Retry-After that is no number is passed over.
@@ -80,18 +86,19 @@ function renew(stale, ended) {
     // Another tab was here first: its new session needs a moment to reach our storage.
     if (Date.now() - asked > 9) await sleep(60);
     const current = session();
+    const told = identity;
     if (current && current.token !== stale?.token) return current;
     let fresh;
     if (current && !ended) {
       try {
         fresh = await request("/widget/session/refresh", current.token, {});
-      } catch (error) {
-        if (!/40[134]/.test(`${/** @type {Refusal} */ (error).status}`)) throw error;
+      } catch (/** @type {any} */ refusal) {
+        if (!/40[134]/.test(refusal.status)) throw refusal;
       }
     }
-    fresh ??= await request("/widget/session", "", { visitor_id: visitor });
-    // Forgotten meanwhile: what the visitor erased must not come back.
-    if (current && !session()) throw { after: 0 };
+    fresh ??= await request("/widget/session", "", told ? { identity: told } : { visitor_id: visitor });
+    // Forgotten meanwhile, or another visitor's: what was erased must not come back.
+    if (told !== identity || (current && !session())) throw { after: 0 };
     save("visitor", visitor);
     save("session", { ...fresh, until: Date.now() + fresh.expires_in * 900 });
     return fresh;
@@ -106,12 +113,10 @@ export async function call(path, body, key, timeout) {
     let current = session();
     if (!current || Date.now() > current.until) current = await renew(current);
     try {
-      const url = path.replace("*", current.conversation_id);
-      return await request(url, current.token, body, key, timeout);
-    } catch (error) {
-      const { status, code } = /** @type {Refusal} */ (error);
-      const ended = /^conversation_/.test(`${code}`);
-      if (tries > 1 || (status !== 401 && !ended)) throw error;
+      return await request(path.replace("*", current.conversation_id), current.token, body, key, timeout);
+    } catch (/** @type {any} */ refusal) {
+      const ended = /^conv/.test(refusal.code);
+      if (tries > 1 || (refusal.status !== 401 && !ended)) throw refusal;
       await renew(current, ended);
     }
   }

@@ -11,9 +11,9 @@ import {
 } from "./conversation.js";
 import { h, icon } from "./dom.js";
 import { markdown } from "./markdown.js";
-import css from "./style.css";
 import { speak } from "./texts.js";
 import { session } from "./transport.js";
+import css from "./style.css";
 
 /** @typedef {import("./conversation.js").Item} Item */
 
@@ -28,8 +28,7 @@ sheet.replaceSync(css);
 export const isNarrow = () => matchMedia("(max-width: 480px)").matches;
 
 const badge = h("span", { class: "badge" });
-/** @type {HTMLButtonElement} */
-const launcher = h("button", { class: "launcher", click: () => toggle(!isOpen()) });
+const launcher = h("button", { class: "launcher", click: () => toggle(!dialog.open) });
 const title = h("strong");
 const subtitle = h("p");
 const face = h("span", { class: "face" }, icon(bubbleIcon));
@@ -67,7 +66,6 @@ let config;
 /** Called when the visitor or the page opens or closes the panel. @type {(open: boolean) => void} */
 let onToggle;
 
-export const isOpen = () => dialog.open;
 
 function grow() {
   input.style.height = "0";
@@ -125,9 +123,10 @@ const set = (name, value) => host.style.setProperty("--hlas-" + name, value);
 /** The on-screen keyboard must not cover the field. */
 function fit() {
   const { height, offsetTop, scale } = /** @type {VisualViewport} */ (visualViewport);
-  if (scale > 1.01) return;
-  set("height", height + "px");
-  set("top", offsetTop + "px");
+  if (scale < 1.01) {
+    set("height", height + "px");
+    set("top", offsetTop + "px");
+  }
 }
 
 /** Reads the configuration again and puts it on the screen. */
@@ -162,8 +161,11 @@ export function dress() {
 /** @param {Item} item */
 function meta(item) {
   if (!item.state) {
-    const time = new Date(item.at).toLocaleTimeString(texts.language, { timeStyle: "short" });
-    return h("time", { class: "meta", dir: "auto" }, time);
+    return h(
+      "time",
+      { class: "meta", dir: "auto" },
+      new Date(item.at).toLocaleTimeString(texts.language, { timeStyle: "short" }),
+    );
   }
   const { key, state, text } = /** @type {Required<Item>} */ (item);
   const line = h("span", { class: "meta" }, texts[state]);
@@ -184,12 +186,11 @@ const row = (role, label, ...content) =>
     h("time"),
   );
 
-const roles = ["user", "assistant", "operator"];
 
 /** The item's node; only the line under it changes, so that it is read out once.
  * @param {Item} item */
 function nodeOf(item) {
-  const role = roles.includes(item.role) ? item.role : "system";
+  const role = /^(user|assistant|operator)$/.test(item.role) ? item.role : "system";
   const look = ["row", role, item.state, item.at].join(" ");
   const node = (item.node ??= row(
     role,
@@ -215,7 +216,7 @@ function day(at) {
   const days = Math.min(0, Math.round((noon(new Date(at)) - noon(new Date())) / 864e5));
   return days > -2
     ? new Intl.RelativeTimeFormat(texts.language, { numeric: "auto" }).format(days, "day")
-    : new Date(at).toLocaleDateString(texts.language, { weekday: "long", day: "numeric", month: "long" });
+    : new Date(at).toLocaleDateString(texts.language, { dateStyle: "full" });
 }
 
 /** @type {[string, HTMLElement] | undefined} */
@@ -243,30 +244,30 @@ export function render() {
   place(nodes);
   chips.hidden = items.length > 0;
   status.textContent = trouble && texts[trouble];
-  if (isOpen() && !document.hidden) markRead();
-  dressLauncher(isOpen() ? 0 : unread());
+  if (dialog.open && !document.hidden) markRead();
+  dressLauncher(dialog.open ? 0 : unread());
 }
 
 /** Leaves alone what is in its place: a moved node would be read out again. @param {Node[]} nodes */
 function place(nodes) {
   const { childNodes, scrollHeight, scrollTop, clientHeight } = log;
   nodes.forEach((node, index) => {
-    if (childNodes[index] !== node) log.insertBefore(node, childNodes[index] ?? null);
+    if (childNodes[index] !== node) log.insertBefore(node, /** @type {any} */ (childNodes[index]));
   });
-  while (childNodes[nodes.length]) log.lastChild?.remove();
+  while (childNodes[nodes.length]) /** @type {any} */ (log.lastChild).remove();
   if (scrollHeight - scrollTop - clientHeight < 80) toEnd();
 }
 
 /** @param {number} count */
 function dressLauncher(count) {
-  const open = isOpen();
+  const open = dialog.open;
   const kind = config.launcher ?? "chat";
   const label = open || /^(chat|question)$/.test(kind) ? "" : kind;
   const shape = open ? closeIcon : kind === "question" ? questionIcon : bubbleIcon;
   const name = open ? texts.close : label || texts.open;
-  launcher.ariaExpanded = `${open}`;
+  launcher.ariaExpanded = open;
   launcher.ariaLabel = name + (count ? `, ${texts.unread}: ${count}` : "");
-  badge.textContent = `${count}`;
+  badge.textContent = count;
   badge.hidden = !count;
   const look = shape + label;
   if (launcher.value !== look) launcher.replaceChildren(icon(shape), label, badge);

@@ -1,6 +1,6 @@
-import { listen, reset, resume, send, start } from "./conversation.js";
+import { listen, restart, resume, send, start } from "./conversation.js";
 import { load, save } from "./storage.js";
-import { setBase } from "./transport.js";
+import { setBase, setIdentity } from "./transport.js";
 import { dress, form, isNarrow, mount, render, toggle } from "./view.js";
 
 const address = import.meta.url;
@@ -23,10 +23,19 @@ class HlasChat extends HTMLElement {
 
   /** Forgets the visitor, for computers that several people use. */
   reset() {
-    toggle(false);
-    form.reset();
-    reset();
-    dress();
+    // As somebody else nothing is left of the visitor, and as nobody nothing of somebody else.
+    this.identify("-");
+    this.identify();
+  }
+
+  /** Says who the visitor is, or that they have signed out. @param {string} [token] */
+  identify(token = "") {
+    this.dataset.identity = token;
+    if (setIdentity(token)) {
+      toggle(false);
+      form.reset();
+      restart();
+    }
   }
 
   /** @param {string} name @param {any} [detail] */
@@ -38,6 +47,7 @@ class HlasChat extends HTMLElement {
     const { dataset } = this;
     for (const name in script?.dataset) dataset[name] ??= script.dataset[name];
     setBase(dataset.api ?? address.replace(/\/(widget\/\w+\/)?[^/]*$/, ""));
+    setIdentity(dataset.identity);
     mount(this, this.shadowRoot ?? this.attachShadow({ mode: "open" }), (open) => {
       save("open", open || undefined);
       render();
