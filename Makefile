@@ -3,13 +3,16 @@ PORT ?= 8000
 HOST ?= 127.0.0.1
 PYTHON ?= python3
 UV_VERSION := 0.13.7
+SBOM ?= sbom.json
 BIN := .venv/bin
+# One more than there are processors: many tests wait for something.
+TEST_PROCESSES ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 UV := UV_PROJECT_ENVIRONMENT=.venv $(BIN)/uv
 # Companies put their own certificate between us and the registry; the system's store knows it.
 export UV_SYSTEM_CERTS ?= $(if $(wildcard /etc/ssl/certs/*.crt /etc/pki/tls/certs/*.crt),true,false)
 
 .DEFAULT_GOAL := help
-.PHONY: help install install-dev run test lint format bench soak clean
+.PHONY: help install install-dev run test lint format bench soak sbom audit clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -48,13 +51,20 @@ format: install-dev ## format and sort
 	@$(BIN)/ruff format --quiet .
 
 test: lint ## lint, then every test, with coverage
-	@$(BIN)/python -m pytest -q -n auto --maxprocesses 4 --dist loadfile --cov --cov-report=term
+	@$(BIN)/python -m pytest -q -n $(TEST_PROCESSES) --dist loadfile --cov --cov-report=term
 
 bench: install-dev ## measure this machine side by side with what people write today
 	@$(BIN)/python -m bench
 
 soak: install-dev ## the long fault, fuzz and leak runs
+	@$(UV) sync --quiet --frozen --inexact --group fuzz
 	@$(BIN)/python -m pytest -q -m soak --timeout 7200
+
+sbom: install ## write what the product is made of, from the lock, as CycloneDX (SBOM= names the file)
+	@$(UV) export --quiet --frozen --no-dev --all-extras --preview-features sbom-export --format cyclonedx1.5 --output-file $(SBOM) >/dev/null
+
+audit: install ## ask the public advisory database about every locked version
+	@tools/audit
 
 clean: ## remove what the commands above made, except data in .hlas
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .coverage* .hypothesis .import_linter_cache

@@ -40,22 +40,29 @@ class _Connection(asyncio.Protocol):
         return await self._answer
 
 
-async def _connect(port: int) -> _Connection:
+async def _connect(port: int, source: str) -> _Connection:
     loop = asyncio.get_running_loop()
-    _, connection = await loop.create_connection(_Connection, "127.0.0.1", port)
+    _, connection = await loop.create_connection(
+        _Connection, "127.0.0.1", port, local_addr=(source, 0)
+    )
     return connection
 
 
-async def run_once(port: int, requests: list[str]) -> list[int]:
+async def run_once(port: int, requests: list[str], source: str) -> list[int]:
     """The status of each."""
-    connection = await _connect(port)
+    connection = await _connect(port, source)
     statuses = [await connection.send(request.encode()) for request in requests]
     connection.transport.close()
     return statuses
 
 
 async def run(
-    port: int, requests: list[str], connections: int, seconds: float, delay_ms: int
+    port: int,
+    requests: list[str],
+    connections: int,
+    seconds: float,
+    delay_ms: int,
+    source: str = "127.0.0.1",
 ) -> tuple[int, int, int, float, float, float]:
     """Requests, refused, broken, seconds, p50 and p99."""
     prefix = secrets.token_hex(2)
@@ -64,7 +71,7 @@ async def run(
     started = time.perf_counter()
 
     async def visitor() -> None:
-        connection = await _connect(port)
+        connection = await _connect(port, source)
         while (now := time.perf_counter()) < started + seconds:
             if delay_ms:
                 await asyncio.sleep(random.uniform(0, delay_ms / 500))

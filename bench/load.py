@@ -60,10 +60,17 @@ def run(
     return Outcome(**json.loads(done.stdout.splitlines()[-1]))
 
 
-def once(port: int, requests: list[str]) -> list[int]:
+def run_from(
+    source: str, port: int, requests: list[str], connections: int, seconds: float
+) -> Outcome:
+    """From an address of its own, which wrk cannot."""
+    return Outcome(*asyncio.run(client.run(port, requests, connections, seconds, 0, source)))
+
+
+def once(port: int, requests: list[str], source: str = "127.0.0.1") -> list[int]:
     """Each of them one time, with keys as they stand; the status of each."""
     numbered = (request.replace(KEY, secrets.token_hex(16)) for request in requests)
-    return asyncio.run(client.run_once(port, list(numbered)))
+    return asyncio.run(client.run_once(port, list(numbered), source))
 
 
 def sends(conversations: list[Conversation], *, key: str = KEY, address: str = "") -> list[str]:

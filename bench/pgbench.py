@@ -1,4 +1,4 @@
-"""PostgreSQL alone: pgbench committing the same two rows, one message a transaction."""
+"""PostgreSQL alone: pgbench committing the same two rows, one message at a time."""
 
 import re
 import subprocess
@@ -33,6 +33,8 @@ _NUMBER = "nextval('bench_seq')"
 _PICK = f"\\set n random(1, {CONVERSATIONS})\n"
 
 SCRIPTS = {
+    # Row by row, each in a transaction of its own, as code does that has none.
+    "single": f"{_PICK}{_MESSAGE.format(seq=_NUMBER)};\n{_KEY};\n",
     # One round trip, one statement, two rows: the least a durable message can cost.
     "bare": f"{_PICK}with message as ({_MESSAGE.format(seq=_NUMBER)}) {_KEY};\n",
     # The same rows as most code sends them.

@@ -63,6 +63,16 @@ class Report:
         half = self.p99("half 2") / self.sync
         return [
             _at_least(
+                "2 workers : pgbench, a transaction for each of the two rows",
+                self.ratio("ours 2", "pgbench single"),
+                1.0,
+            ),
+            _at_least(
+                "1 worker : pgbench, a transaction for each of the two rows",
+                self.ratio("ours 1", "pgbench single"),
+                0.7,
+            ),
+            _at_least(
                 "2 workers : pgbench, two rows in one statement",
                 self.ratio("ours 2", "pgbench bare"),
                 1.0,
@@ -114,10 +124,14 @@ class Report:
     def _limits(self) -> list[Row]:
         lost = 1 - self.ratio("ours 2", "unlimited")
         refused = self._total("refused") / self._total("ours 1")
-        flood = self.ratio("visitors in a flood", "visitors", lambda sample: sample.p99)
+        flood, proxied = (
+            self.ratio(f"visitors in a {name}", "visitors", lambda sample: sample.p99)
+            for name in ("flood", "proxied flood")
+        )
         rows = [
             Row("throughput that limits cost", f"{lost:.1%}", "under 5%", lost < 0.05),
             _at_most("p99 of others beside a flood of refused requests : without", flood, 1.5),
+            _plain("the same, the flood at half the full load through a trusted proxy", proxied),
             Row(
                 "CPU, a refused request : an accepted one",
                 f"{refused:.2f}x",
@@ -145,6 +159,7 @@ class Report:
                 ("2 workers", "ours 2"),
                 ("1 worker", "ours 1"),
                 ("2 workers, limits off", "unlimited"),
+                ("pgbench, a transaction for each of the two rows", "pgbench single"),
                 ("pgbench, two rows in one statement", "pgbench bare"),
                 ("pgbench, begin, two inserts, commit", "pgbench transaction"),
                 ("pgbench, numbered without gaps", "pgbench gapless"),

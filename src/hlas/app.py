@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 from fastapi import FastAPI
 from fastapi.routing import APIRoute
@@ -11,9 +12,11 @@ from hlas import postgres, telemetry, tracing
 from hlas import settings as configuration
 from hlas.api import admin, assets, console, errors, health, reference, widget
 from hlas.api.direct import DirectRoutes
+from hlas.api.express import Express
 from hlas.body import BodyMiddleware
 from hlas.cors import CorsMiddleware, Readers
 from hlas.gate import MESSAGES, AddressLimitMiddleware
+from hlas.server import settle
 from hlas.services import Services
 from hlas.settings import Settings
 from hlas.telemetry import RequestMiddleware
@@ -31,11 +34,14 @@ ROUTERS = (
 def create_app(settings: Settings, database_url: str | None = None) -> FastAPI:
     """The whole service; `database_url` stands in for the settings' when it is embedded."""
     services = Services(settings, database_url or settings.database_url)
+    readers = Readers(lambda: services.origins, services.tokens)
 
     @asynccontextmanager
-    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+    async def lifespan(_: FastAPI) -> AsyncIterator[dict[str, Any]]:
         async with services.open():
-            yield
+            # A trace has a span for each of the application's steps, so nothing may skip them.
+            traced = bool(settings.otel_exporter_otlp_endpoint)
+            yield {} if traced else {"express": Express(services, readers)}
         await close_traces()
         telemetry.flush()
 
@@ -65,7 +71,6 @@ def create_app(settings: Settings, database_url: str | None = None) -> FastAPI:
     app.add_middleware(DirectRoutes, endpoints={("POST", MESSAGES): widget.create_message})
     app.add_middleware(BodyMiddleware, largest=settings.max_json_body_bytes)
     app.add_middleware(errors.ErrorBoundary, metrics=services.metrics)
-    readers = Readers(lambda: services.origins, services.tokens)
     app.add_middleware(CorsMiddleware, readers=readers)
     app.add_middleware(
         AddressLimitMiddleware,
@@ -84,9 +89,13 @@ def from_environment() -> FastAPI:
     """For worker processes: everything they need is in the environment."""
     settings = configuration.load()
     telemetry.configure(settings.log_level, settings.log_format)
-    if not settings.embedded:
-        return create_app(settings)
+    app = create_app(settings, _embedded_url(settings) if settings.embedded else None)
+    settle()
+    return app
+
+
+def _embedded_url(settings: Settings) -> str:
     server = postgres.attach(settings.data_dir)
     if server is None:
         raise postgres.EmbeddedPostgresError("the embedded database is not running")
-    return create_app(settings, server.url)
+    return server.url

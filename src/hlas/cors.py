@@ -1,6 +1,6 @@
 """Which websites' scripts may read our answers: those of active tenants, each only its own."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from hlas import errors, telemetry
 from hlas.asgi import Application, Headers, Message, Receive, Scope, Send, header_values, respond
@@ -41,12 +41,15 @@ class Readers:
         return bool(known) or (known is None and self._is_remembered(values))
 
     def headers(self, scope: Scope) -> Headers:
-        """For a refusal that must not cost any SQL: from what is at hand."""
-        values = _origins_of(scope)
-        known = self._known(scope, values) if values else False
-        if known or (known is None and self._is_remembered(values)):
-            return (_VARY, (b"access-control-allow-origin", values[0]), _EXPOSED)
-        return (_VARY,)
+        return self.at_hand(_origins_of(scope), header_values(scope, b"authorization"))
+
+    def at_hand(self, values: list[bytes], authorization: Sequence[str]) -> Headers:
+        """For a refusal that must not cost any SQL: from what is known without asking."""
+        if len(values) != 1:
+            return readable(None)
+        session = self._claimed(authorization)
+        allowed = _is_of(session, values) if session else self._is_remembered(values)
+        return readable(values[0] if allowed else None)
 
     async def is_listed(self, values: list[bytes]) -> bool:
         """On the allowlist of some active tenant."""
@@ -61,15 +64,14 @@ class Readers:
         """Without asking anybody: yes, no, or None where there is no token to tell."""
         if _is_closed(scope) or _is_public(scope):
             return False
-        session = scope["state"].get("session") or self._claimed(scope)
-        if session is None:
-            return None
-        return len(values) == 1 and values[0].decode("latin-1").lower() == session.origin
+        authorization = header_values(scope, b"authorization")
+        session = scope["state"].get("session") or self._claimed(authorization)
+        return None if session is None else _is_of(session, values)
 
-    def _claimed(self, scope: Scope) -> Session | None:
+    def _claimed(self, authorization: Sequence[str]) -> Session | None:
         """The session of a request that was refused before its token was looked at."""
         try:
-            return self._tokens.verify(bearer(header_values(scope, b"authorization")))
+            return self._tokens.verify(bearer(authorization))
         except errors.AuthenticationError:
             return None
 
@@ -77,6 +79,13 @@ class Readers:
         origin = _parse(values)
         host = self._origins().remembered(origin) if origin else None
         return host is not None and host.is_active
+
+
+def readable(origin: bytes | None) -> Headers:
+    """The headers with which a script of this origin may read an answer; None: nobody's may."""
+    if origin is None:
+        return (_VARY,)
+    return (_VARY, (b"access-control-allow-origin", origin), _EXPOSED)
 
 
 class CorsMiddleware:
@@ -110,6 +119,10 @@ class CorsMiddleware:
             return
         status, headers, body = errors.render(errors.DomainNotAllowed(), telemetry.request_id())
         await respond(send, status, [*headers, _VARY], body)
+
+
+def _is_of(session: Session, values: list[bytes]) -> bool:
+    return len(values) == 1 and values[0].decode("latin-1").lower() == session.origin
 
 
 def _origins_of(scope: Scope) -> list[bytes]:

@@ -1,7 +1,7 @@
 """Which limits apply to a request, and what happens when one is hit."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import asyncpg
@@ -10,7 +10,7 @@ from hlas import errors, telemetry
 from hlas.addresses import client_address, forwarded_by_stranger
 from hlas.asgi import Application, Headers, Receive, Scope, Send, header_values, respond
 from hlas.db import Database, Queries
-from hlas.limits import Check, Limit, Limiter, Refusal, Rule
+from hlas.limits import Check, Limit, Limiter, MemoryLimiter, Refusal, Rule
 from hlas.limits.rules import Scope as LimitScope
 from hlas.metrics import Metrics
 from hlas.settings import Settings
@@ -38,6 +38,7 @@ Rules = dict[tuple[str, str], Rule | None]
 class Gate:
     def __init__(self, settings: Settings, limiter: Limiter, metrics: Metrics) -> None:
         self._limiter = limiter
+        self._local = limiter if isinstance(limiter, MemoryLimiter) else None
         self._metrics = metrics
         self._enforce = settings.rate_limit_enforce
         self._trusted = settings.trusted_proxies
@@ -62,21 +63,38 @@ class Gate:
         self, scope: Scope, route: str, tenant_id: str = "", conversation_id: str = ""
     ) -> None:
         """Consume every limit that applies, or raise; without a tenant, the address's alone."""
+        checks = self._checks(route, scope["state"].get("address"), tenant_id, conversation_id)
+        if checks:
+            refusal = await self._limiter.consume(checks)
+            if refusal is not None:
+                self._refuse(refusal, route)
+
+    def admit_now(
+        self, route: str, address: str | None, tenant_id: str, conversation_id: str
+    ) -> bool:
+        """Consume every limit that applies without waiting, or say no and consume nothing."""
+        checks = self._checks(route, address, tenant_id, conversation_id)
+        return self._local is not None and self._local.consume_now(checks) is None
+
+    @property
+    def is_local(self) -> bool:
+        """The limits are in this process, so that nothing has to be waited for."""
+        return self._local is not None
+
+    def _checks(
+        self, route: str, address: str | None, tenant_id: str, conversation_id: str
+    ) -> list[Check]:
         rules = self._by_tenant.get(tenant_id, self._rules)
         checks: list[Check] = []
-        address = scope["state"].get("address")
         for kind, key in (
             ("ip", address),
             ("conversation", conversation_id),
             ("tenant", tenant_id),
         ):
             rule = rules.get((route, kind)) if key else None
-            if rule is not None:
+            if rule is not None and key:
                 checks.append((rule, key))
-        if checks:
-            refusal = await self._limiter.consume(checks)
-            if refusal is not None:
-                self._refuse(refusal, route)
+        return checks
 
     async def admit_key(self, key_id: str) -> None:
         """Consume the limit of an administrator's key, or raise."""
@@ -89,15 +107,22 @@ class Gate:
         """Before any SQL: whether an address has used up its limit."""
         address = self.address(scope)
         scope["state"]["address"] = address
+        # Opening a session asks the database for its tenant before the limits are consumed; for
+        # the others nothing comes between, so what this process remembers is enough.
+        if route != SESSION:
+            return self.look_now(route, address)
         rule = self._rules[route, "ip"]
         # A dry run tells of a refusal once, when the limits are consumed.
         if rule is None or address is None or not self._enforce:
             return None
-        checks = ((rule, address),)
-        # Opening a session asks the database for its tenant before the limits are consumed; for
-        # the others nothing comes between, so what this process remembers is enough.
-        is_session = route == SESSION
-        return await self._limiter.peek(checks) if is_session else self._limiter.peek_now(checks)
+        return await self._limiter.peek(((rule, address),))
+
+    def look_now(self, route: str, address: str | None) -> Refusal | None:
+        """The same from what this process knows: None may mean that it does not know."""
+        rule = self._rules[route, "ip"]
+        if rule is None or address is None or not self._enforce:
+            return None
+        return self._limiter.peek_now(((rule, address),))
 
     async def require_room(self, scope: Scope, route: str) -> None:
         """Before any SQL: raise if an address has used up its limit."""
@@ -115,9 +140,11 @@ class Gate:
         self._metrics.blocked("rate_limited_dry_run", scope, route)
 
     def address(self, scope: Scope) -> str | None:
-        """Whose requests these are counted as; what looks misconfigured is said once."""
         peer = scope["client"][0] if scope.get("client") else None
-        forwarded = header_values(scope, b"x-forwarded-for")
+        return self.address_of(peer, header_values(scope, b"x-forwarded-for"))
+
+    def address_of(self, peer: str | None, forwarded: Sequence[str]) -> str | None:
+        """Whose requests these are counted as; what looks misconfigured is said once."""
         if forwarded_by_stranger(peer, forwarded, self._trusted):
             self._warn_once("forwarded_for_untrusted", hint="set TRUSTED_PROXIES to your proxy")
         address = client_address(peer, forwarded, self._trusted)

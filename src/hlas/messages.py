@@ -88,8 +88,13 @@ def parse_key(headers: Sequence[str]) -> str | None:
 
 async def create(writer: Writer, session: Session, message: NewMessage, key: str | None) -> Written:
     """Store a visitor's message, or replay what the same key stored before."""
+    return await writer.write(draft(session, message, key))
+
+
+def draft(session: Session, message: NewMessage, key: str | None) -> Draft:
+    """A visitor's message as the writer takes it, with the response it will have."""
     message_id = str(uuid_utils.uuid7())
-    draft = Draft(
+    return Draft(
         tenant_id=session.tenant_id,
         conversation_id=session.conversation_id,
         generation=session.generation,
@@ -101,7 +106,6 @@ async def create(writer: Writer, session: Session, message: NewMessage, key: str
         key=key,
         request_hash=message.request_hash() if key is not None else None,
     )
-    return await writer.write(draft)
 
 
 async def history(

@@ -5,8 +5,8 @@ import logging
 import re
 import sys
 import time
-from collections.abc import Callable, Container, MutableMapping
-from contextvars import ContextVar
+from collections.abc import Callable, Container, MutableMapping, Sequence
+from contextvars import ContextVar, Token
 from functools import cache
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
@@ -174,6 +174,15 @@ def bind(**fields: Any) -> None:
     _context.get({}).update(fields)
 
 
+def enter(fields: dict[str, Any]) -> Token[dict[str, Any]]:
+    """Work on a request outside a task of its own; `leave` ends it."""
+    return _context.set(fields)
+
+
+def leave(token: Token[dict[str, Any]]) -> None:
+    _context.reset(token)
+
+
 def known(name: str) -> Any:
     """What is bound under a name to the request under way, if anything is."""
     return _context.get(_nowhere).get(name)
@@ -199,7 +208,7 @@ class RequestMiddleware:
             await self.app(scope, receive, send)
             return
         started = time.perf_counter()
-        identifier = _identifier(scope)
+        identifier = identify(_given(scope))
         header = (b"x-request-id", identifier)
         _context.set({"request_id": identifier.decode()})
         scope[ROUTE] = scope["path"] if scope["path"] in self.routes else UNMATCHED
@@ -218,24 +227,35 @@ class RequestMiddleware:
         try:
             await self.app(scope, receive, send_with_id)
         finally:
-            seconds = time.perf_counter() - started
-            route = route_of(scope)
-            self.metrics.request(scope["method"], route, status, seconds)
-            info(
-                "request",
-                method=scope["method"],
-                route=route,
-                status=status,
-                duration_ms=round(seconds * 1000, 2),
-            )
+            account(self.metrics, scope["method"], route_of(scope), status, started)
+
+
+def account(metrics: Metrics, method: str, route: str, status: int, started: float) -> None:
+    """One metric and one line for a request that is over."""
+    seconds = time.perf_counter() - started
+    metrics.request(method, route, status, seconds)
+    info(
+        "request",
+        method=method,
+        route=route,
+        status=status,
+        duration_ms=round(seconds * 1000, 2),
+    )
 
 
 def is_tls(scope: Scope, proxies: TrustedProxies) -> bool:
     """Whether the visitor came over TLS, as far as we see or a proxy that we believe says."""
-    if scope["scheme"] == "https" or not proxies:
-        return bool(scope["scheme"] == "https")
+    forwarded = header_values(scope, b"x-forwarded-proto") if proxies else ()
     peer = scope["client"][0] if scope.get("client") else ""
-    return header_values(scope, b"x-forwarded-proto") == ["https"] and proxies.trust(peer)
+    return comes_over_tls(scope["scheme"], peer, forwarded, proxies)
+
+
+def comes_over_tls(
+    scheme: str | None, peer: str, forwarded: Sequence[str], proxies: TrustedProxies
+) -> bool:
+    if scheme == "https" or not proxies:
+        return scheme == "https"
+    return list(forwarded) == ["https"] and proxies.trust(peer)
 
 
 def _has_policy(headers: list[tuple[bytes, bytes]]) -> bool:
@@ -245,12 +265,17 @@ def _has_policy(headers: list[tuple[bytes, bytes]]) -> bool:
     return False
 
 
-def _identifier(scope: Scope) -> bytes:
+def _given(scope: Scope) -> bytes | None:
     for name, value in scope["headers"]:
         if name == b"x-request-id":
-            if _REQUEST_ID.fullmatch(value):
-                return bytes(value)
-            break
+            return bytes(value)
+    return None
+
+
+def identify(given: bytes | None) -> bytes:
+    """The request's id: the client's own if it can be printed anywhere, else a new one."""
+    if given is not None and _REQUEST_ID.fullmatch(given):
+        return given
     return str(uuid_utils.uuid7()).encode()
 
 

@@ -8,8 +8,9 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from contextvars import Context
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Protocol
 
 import asyncpg
 
@@ -43,6 +44,16 @@ class Written:
     replayed: bool
 
 
+class Waiter(Protocol):
+    """Who is told what became of a draft: a future, or what does the same for less."""
+
+    def done(self) -> bool: ...
+
+    def set_result(self, written: Written, /) -> None: ...
+
+    def set_exception(self, error: Exception, /) -> None: ...
+
+
 @dataclass(slots=True, eq=False)
 class Draft:
     """One message on its way into the database."""
@@ -62,15 +73,15 @@ class Draft:
     unsure: bool = False
     # The database said: another process is writing to this conversation.
     locked: bool = False
-    done: asyncio.Future[Written] = field(init=False)
+    waiter: Waiter = field(init=False)
 
     def succeed(self, written: Written) -> None:
-        if not self.done.done():
-            self.done.set_result(written)
+        if not self.waiter.done():
+            self.waiter.set_result(written)
 
     def fail(self, error: Exception) -> None:
-        if not self.done.done():
-            self.done.set_exception(error)
+        if not self.waiter.done():
+            self.waiter.set_exception(error)
 
 
 class Writer:
@@ -102,16 +113,25 @@ class Writer:
 
     async def write(self, draft: Draft) -> Written:
         """Store the draft, or replay what its key stored; returns after the commit."""
-        if self._closing or len(self._waiting) >= QUEUE_ROWS:
+        waiter: asyncio.Future[Written] = asyncio.get_running_loop().create_future()
+        self.submit(draft, waiter)
+        return await waiter
+
+    @property
+    def has_room(self) -> bool:
+        return not self._closing and len(self._waiting) < QUEUE_ROWS
+
+    def submit(self, draft: Draft, waiter: Waiter) -> None:
+        """The same for a caller that does not wait itself; it is told after the commit."""
+        if not self.has_room:
             raise errors.Unavailable
         loop = asyncio.get_running_loop()
-        draft.done = loop.create_future()
+        draft.waiter = waiter
         draft.deadline = loop.time() + PATIENCE_SECONDS
         self._waiting.append(draft)
         self._wake.set()
         if self._patrolling is None:
-            self._patrolling = loop.call_later(PATROL_SECONDS, self._patrol)
-        return await draft.done
+            self._patrolling = self._call_patrol(loop)
 
     async def close(self) -> None:
         """Write what is waiting, then stop."""
@@ -153,12 +173,16 @@ class Writer:
         else:
             self._waiting.extendleft(reversed(again))
 
+    def _call_patrol(self, loop: asyncio.AbstractEventLoop) -> asyncio.TimerHandle:
+        # Outside of the request that happens to arm it: it speaks for all of them.
+        return loop.call_later(PATROL_SECONDS, self._patrol, context=Context())
+
     def _patrol(self) -> None:
         """Nobody waits longer than patience allows, whatever a statement is stuck in."""
         loop = asyncio.get_running_loop()
         self._expire(loop.time())
         busy = self._waiting or self._writing
-        self._patrolling = loop.call_later(PATROL_SECONDS, self._patrol) if busy else None
+        self._patrolling = self._call_patrol(loop) if busy else None
 
     def _expire(self, now: float) -> None:
         """Answer those who have waited long enough; their retry will find what happened."""
@@ -166,7 +190,7 @@ class Writer:
             if draft.deadline <= now:
                 in_progress = draft.locked and draft.key is not None
                 draft.fail(errors.IdempotencyInProgress() if in_progress else errors.Unavailable())
-        self._waiting = deque(draft for draft in self._waiting if not draft.done.done())
+        self._waiting = deque(draft for draft in self._waiting if not draft.waiter.done())
 
     def _take(self) -> list[Draft]:
         batch: list[Draft] = []
@@ -174,7 +198,7 @@ class Writer:
         while self._waiting and len(batch) < BATCH_ROWS and characters < BATCH_CHARACTERS:
             draft = self._waiting.popleft()
             # Who was answered meanwhile, or has left, gets no message that nobody knows of.
-            if not draft.done.done():
+            if not draft.waiter.done():
                 characters += len(draft.content) + len(draft.meta)
                 batch.append(draft)
         return batch
@@ -205,7 +229,7 @@ class Writer:
         """A bad row fails alone: its neighbours are written without it."""
         again: list[Draft] = []
         for position, leader in enumerate(leaders):
-            if leader.done.done():
+            if leader.waiter.done():
                 again += followers.get(leader, ())
                 continue
             rest = [draft for one in leaders[position:] for draft in (one, *followers.get(one, ()))]

@@ -20,8 +20,9 @@ from hlas.settings import Settings
 
 
 def counted(live: Live, name: str, **labels: str) -> float:
-    registry = live.app.state.services.metrics.registry
-    return float(registry.get_sample_value(name, labels) or 0)
+    metrics = live.app.state.services.metrics
+    metrics.hand_over()
+    return float(metrics.registry.get_sample_value(name, labels) or 0)
 
 
 class Watch:

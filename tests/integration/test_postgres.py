@@ -27,19 +27,6 @@ with postgres.running(Path(sys.argv[1])) as server:
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[Path]:
-    with clusters.initialised() as path:
-        yield path
-
-
-@pytest.fixture
-def data_dir(cluster: Path) -> Iterator[Path]:
-    """One cluster for all, at rest before and after each test."""
-    yield cluster
-    clusters.end(cluster)
-
-
-@pytest.fixture(scope="module")
 def shared() -> Iterator[postgres.Server]:
     """One server for the tests that only look."""
     with clusters.initialised() as path:

@@ -18,19 +18,6 @@ from hlas import postgres
 from hlas.postgres import EmbeddedPostgresError, Server, postmaster
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Path]:
-    with clusters.initialised() as path:
-        yield path
-
-
-@pytest.fixture
-def data_dir(cluster: Path) -> Iterator[Path]:
-    """One cluster for all, at rest before and after each test."""
-    yield cluster
-    clusters.end(cluster)
-
-
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Patience is only shortened; the order of events stays."""

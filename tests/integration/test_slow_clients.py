@@ -87,7 +87,7 @@ async def slow(site: Site, count: int, seconds: float) -> None:
         sent += 1
         await asyncio.sleep(0.05)
     assert all([await job for job in jobs]), "a slow connection was left open"
-    assert sent > 1
+    assert sent, "nobody else was served meanwhile"
     assert (await site.history())["paging"]["next_after"] >= min(sent, 50)
 
 

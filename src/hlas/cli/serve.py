@@ -131,6 +131,7 @@ def _run(settings: Settings, url: str, listener: socket.socket, workers: int) ->
 
         one = _OneWorker(server.config(create_app(settings, url)))
         one.welcome = welcome
+        server.settle()
         one.run(sockets=[listener])
         return
     directory = tempfile.mkdtemp(prefix="hlas-metrics-")

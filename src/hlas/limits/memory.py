@@ -13,6 +13,7 @@ addresses then makes no lists, each of which the garbage collector would visit.
 import random
 import time
 from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 from hlas.limits.rules import Check, Refusal, Rule
 
@@ -84,7 +85,19 @@ class _Table:
     def find_shared(self, key: str) -> _State | None:
         return self.shared.get(hash(key) % _SHARED)
 
-    def insert(self, key: str, rule: Rule, now: int) -> None:
+    def record(self, key: str, rule: Rule, state: int | _State | None, now: int) -> None:
+        """Count one more request at a key that is in this state."""
+        if state is None:
+            self._insert(key, rule, now)
+        elif isinstance(state, list):
+            _add(state, rule, now)
+        elif state <= now - rule.window:
+            self.states[key] = _first(rule, now)
+        else:
+            again = self.states[key] = [1, rule.count, state, state, 1]
+            _add(again, rule, now)
+
+    def _insert(self, key: str, rule: Rule, now: int) -> None:
         horizon = now - rule.window
         self._sweep(horizon)
         if len(self._keys) < self._max_keys or self._evict(horizon):
@@ -124,6 +137,9 @@ class _Table:
             self._keys[place] = last
 
 
+_Place: TypeAlias = tuple[_Table, Rule, str, int | _State | None]
+
+
 class MemoryLimiter:
     """The `_now` methods are the limiter; the async ones make it a Limiter."""
 
@@ -148,10 +164,34 @@ class MemoryLimiter:
 
     def consume_now(self, checks: Sequence[Check]) -> Refusal | None:
         now = self.now()
-        refusal = self._refusal(checks, now)
-        if refusal is None:
-            self._record(checks, now)
-        return refusal
+        places = self._places(checks)
+        if places is None:
+            refusal = self._refusal(checks, now)
+            if refusal is None:
+                self._record(checks, now)
+            return refusal
+        for table, rule, key, state in places:
+            table.record(key, rule, state, now)
+        return None
+
+    def _places(self, checks: Sequence[Check]) -> list[_Place] | None:
+        """Where to count a request that is certainly within its limits; each key is found once."""
+        places: list[_Place] = []
+        for rule, key in checks:
+            table = self._tables.get(rule.table)
+            if table is None:
+                return None
+            state = table.states.get(key)
+            if state is None:
+                if table.shared:
+                    return None
+            elif state.__class__ is int:
+                if rule.count == 1:
+                    return None
+            elif state[_USED] >= rule.count:  # type: ignore[index]  # no int, which is cheaper to ask
+                return None
+            places.append((table, rule, key, state))
+        return places
 
     def peek_now(self, checks: Sequence[Check]) -> Refusal | None:
         return self._refusal(checks, self.now())
@@ -202,13 +242,4 @@ class MemoryLimiter:
             table = self._tables.get(rule.table)
             if table is None:
                 table = self._tables[rule.table] = _Table(self._max_keys)
-            state = table.states.get(key)
-            if state is None:
-                table.insert(key, rule, now)
-            elif isinstance(state, list):
-                _add(state, rule, now)
-            elif state <= now - rule.window:
-                table.states[key] = _first(rule, now)
-            else:
-                again = table.states[key] = [1, rule.count, state, state, 1]
-                _add(again, rule, now)
+            table.record(key, rule, table.states.get(key), now)

@@ -1,0 +1,418 @@
+"""The express lane and the application answer alike; what is unusual takes the ordinary way."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Any
+
+import httpx
+import orjson
+import pytest
+
+from factories import Site
+from hlas import errors, messages, tenants
+from hlas.api.express import Exchange, Express
+from hlas.db import Database
+from hlas.server import HOLD_BACK_SECONDS, Connection
+from raw_http import connect, request
+
+# Said twice, a header that means nothing makes a request unusual.
+ORDINARY = [("X-Twice", "1"), ("X-Twice", "2")]
+VARYING = {"date", "x-request-id", "retry-after", "ratelimit"}
+
+
+@pytest.fixture
+def taken(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """For each request that was refused by the lane or came to it whole: did it answer."""
+    seen: list[bool] = []
+    complete, refuse = Exchange.complete, Exchange.refuse
+
+    def completed(self: Exchange, body: bytes) -> bool:
+        seen.append(complete(self, body))
+        return seen[-1]
+
+    def refused(self: Exchange) -> bool:
+        is_refused = refuse(self)
+        seen.extend([True] * is_refused)
+        return is_refused
+
+    monkeypatch.setattr(Exchange, "complete", completed)
+    monkeypatch.setattr(Exchange, "refuse", refused)
+    return seen
+
+
+@pytest.fixture
+def connections(monkeypatch: pytest.MonkeyPatch) -> list[Connection]:
+    """Those that asked the lane."""
+    seen: list[Connection] = []
+    begin = Express.begin
+
+    def watched(self: Express, connection: Connection) -> Exchange | None:
+        seen.append(connection)
+        return begin(self, connection)
+
+    monkeypatch.setattr(Express, "begin", watched)
+    return seen
+
+
+async def send(site: Site, *, ordinary: bool, text: str = "hello", **extra: str) -> httpx.Response:
+    headers = [*site.headers(**extra).items(), *(ORDINARY if ordinary else ())]
+    return await site.live.client.post(
+        "/widget/messages", headers=headers, content=orjson.dumps({"text": text})
+    )
+
+
+def shape(answer: httpx.Response) -> tuple[int, dict[str, str], list[str]]:
+    """All that must not depend on the way an answer took."""
+    headers = {name: value for name, value in answer.headers.items() if name not in VARYING}
+    return answer.status_code, headers, sorted(answer.json())
+
+
+def told(site: Site, answer: httpx.Response) -> list[dict[str, Any]]:
+    """The log lines of a request, without what differs from one to the next."""
+    identifier = answer.headers["x-request-id"]
+    varying = {"time", "request_id", "duration_ms"}
+    return [
+        {name: value for name, value in line.items() if name not in varying}
+        for line in site.live.events()
+        if line.get("request_id") == identifier
+    ]
+
+
+async def both(site: Site, **options: str) -> list[httpx.Response]:
+    answers = [await send(site, ordinary=ordinary, **options) for ordinary in (False, True)]
+    assert shape(answers[0]) == shape(answers[1])
+    assert told(site, answers[0]) == told(site, answers[1])
+    assert told(site, answers[0]), "nothing was logged"
+    return answers
+
+
+async def test_created_and_replayed(site: Site, taken: list[bool]) -> None:
+    """Stored, and replayed with the same bytes, whichever way was taken first."""
+    plain = await both(site)
+    assert plain[0].json()["message_id"] != plain[1].json()["message_id"]
+    express = await send(site, ordinary=False, Idempotency_Key="express")
+    ordinary = await send(site, ordinary=True, Idempotency_Key="ordinary")
+    assert shape(express) == shape(ordinary)
+    for first, key in ((express, "express"), (ordinary, "ordinary")):
+        replays = await both(site, Idempotency_Key=key)
+        assert {replay.content for replay in replays} == {first.content}
+        assert {replay.headers["idempotent-replayed"] for replay in replays} == {"true"}
+    assert taken == [True] * 4
+    assert len((await site.history())["messages"]) == 4
+
+
+@pytest.mark.settings(trusted_proxies="127.0.0.1/32")
+async def test_behind_a_proxy(site: Site, taken: list[bool]) -> None:
+    """Without an Origin, with an id of the client's own, over a proxy's TLS."""
+    headers = {"X-Request-Id": "mine.1", "X-Forwarded-Proto": "https", "X-Forwarded-For": "::1"}
+    express, ordinary = await both(site, **headers)
+    assert express.headers["x-request-id"] == ordinary.headers["x-request-id"] == "mine.1"
+    assert "strict-transport-security" in express.headers
+    assert taken == [True]
+
+
+async def refuse_conflict(site: Site, _: Database) -> None:
+    await send(site, ordinary=False, text="something else", Idempotency_Key="k")
+
+
+async def sign_out(site: Site, operators: Database) -> None:
+    await operators.execute(
+        "update tenants set token_generation = token_generation + 1 where id = $1", site.tenant_id
+    )
+
+
+async def disable(site: Site, operators: Database) -> None:
+    await tenants.set_active(operators, site.slug, active=False)
+
+
+async def close(site: Site, operators: Database) -> None:
+    await operators.execute(
+        "update conversations set status = 'closed' where id = $1", site.conversation_id
+    )
+
+
+@pytest.mark.parametrize(
+    ("spoil", "refused"),
+    [
+        (refuse_conflict, errors.IdempotencyKeyConflict),
+        (sign_out, errors.SessionRevoked),
+        (disable, errors.TenantInactive),
+        (close, errors.ConversationClosed),
+    ],
+)
+async def test_refused_by_the_store(
+    site: Site,
+    operators: Database,
+    taken: list[bool],
+    spoil: Callable[[Site, Database], Awaitable[None]],
+    refused: type[errors.HlasError],
+) -> None:
+    """What the database says no to has the same answer and the same log lines."""
+    await spoil(site, operators)
+    answers = await both(site, Idempotency_Key="k")
+    assert {answer.json()["detail"] for answer in answers} == {refused.code}
+    assert taken[-1]
+
+
+@pytest.mark.settings(rate_limit_messages_ip="2/min")
+async def test_refused_by_address(
+    site: Site, taken: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An address over its limit is refused alike, and its connection is not read for a moment."""
+    for _ in range(2):
+        assert (await send(site, ordinary=True)).status_code == 200
+    clock = asyncio.get_running_loop().time
+    started = clock()
+    express = await send(site, ordinary=False)
+    # Saying something twice is no way around: whatever it says, it is refused.
+    twice = await send(site, ordinary=True)
+    assert taken == [True, True]
+    assert clock() - started >= HOLD_BACK_SECONDS, "the second went over the same connection"
+    monkeypatch.setattr(Exchange, "refuse", lambda _: False)
+    ordinary = await send(site, ordinary=True)
+    assert shape(express) == shape(twice) == shape(ordinary)
+    assert told(site, express) == told(site, twice) == told(site, ordinary)
+    assert express.status_code == 429
+
+
+@pytest.mark.settings(rate_limit_messages_ip="1/min")
+async def test_refused_by_its_headers(site: Site) -> None:
+    """An address over its limit hears so without having sent its body."""
+    assert (await site.send()).status_code == 200
+    reader, writer = await connect(site.live.url)
+    whole = raw(site, "never sent", "1")
+    writer.write(whole.partition(b"\r\n\r\n")[0] + b"\r\n\r\n")
+    (answer,) = await read_answers(reader, 1)
+    assert answer["detail"] == "rate_limited"
+    writer.close()
+
+
+@pytest.mark.settings(rate_limit_messages_ip="1/min")
+async def test_a_flood_in_one_packet(site: Site, taken: list[bool]) -> None:
+    """Of refused requests that come all at once the first is answered at once, and few wait."""
+    assert (await site.send()).status_code == 200
+    reader, writer = await connect(site.live.url)
+    writer.write(raw(site, "over the limit", "1") * 40)
+    answers = await read_answers(reader, 40)
+    assert {answer["detail"] for answer in answers} == {"rate_limited"}
+    assert taken == [True, True], "one that was stored, and the first of the flood"
+    writer.write(raw(site, "over the limit", "1") * 1000)
+    async with asyncio.timeout(20):
+        with suppress(ConnectionError):
+            while await reader.read(65536):
+                pass
+    writer.close()
+    assert (await site.live.client.get("/health")).status_code == 200
+
+
+@pytest.mark.settings(trusted_proxies="127.0.0.1/32", rate_limit_messages_ip="1/min")
+async def test_a_proxy_is_not_held_back(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A proxy's connection carries many visitors: one of them must not stop the others."""
+    held: list[Connection] = []
+    monkeypatch.setattr(Connection, "hold_back", held.append)
+    statuses = [
+        (await send(site, ordinary=False, X_Forwarded_For="203.0.113.5")).status_code
+        for _ in range(3)
+    ]
+    assert (statuses, held) == ([200, 429, 429], [])
+
+
+@pytest.mark.parametrize(
+    ("change", "status"),
+    [
+        ({"content": b""}, 422),
+        ({"content": b"{"}, 422),
+        ({"content": b'{"text": " "}'}, 400),
+        ({"headers": {"Authorization": "Bearer a.b.c"}}, 401),
+        ({"headers": {"Origin": "https://elsewhere.example"}}, 403),
+        ({"headers": {"Idempotency-Key": "a b"}}, 400),
+        ({"headers": {"Content-Type": "text/plain"}}, 415),
+        ({"headers": {"Content-Encoding": "gzip"}}, 415),
+    ],
+)
+async def test_the_unusual(
+    site: Site, taken: list[bool], change: dict[str, Any], status: int
+) -> None:
+    """Nothing that is refused for what it says is answered by the lane, nor counted twice."""
+    headers = {**site.headers(), "Content-Type": "application/json", **change.get("headers", {})}
+    answer = await site.live.client.post(
+        "/widget/messages", headers=headers, content=change.get("content", b'{"text":"hi"}')
+    )
+    assert answer.status_code == status
+    assert True not in taken
+    (line,) = [line for line in told(site, answer) if line["event"] == "request"]
+    assert line["status"] == status
+
+
+@pytest.mark.settings(rate_limit_messages_conversation="3/min")
+async def test_left_and_counted_once(site: Site, taken: list[bool]) -> None:
+    """A message that the lane leaves to the application uses up one of its limit, not two."""
+    answer = await site.live.client.post(
+        "/widget/messages", headers=site.headers(), content=b'{"text":" "}'
+    )
+    assert (answer.status_code, taken) == (400, [False])
+    statuses = [(await site.send()).status_code for _ in range(3)]
+    assert statuses == [200, 200, 429]
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(20):
+        while not condition():  # noqa: ASYNC110  # nothing tells
+            await asyncio.sleep(0.01)
+
+
+def raw(site: Site, text: str, key: str, **changes: str) -> bytes:
+    body = orjson.dumps({"text": text})
+    headers = {**site.headers(), "Idempotency-Key": key, "Content-Length": str(len(body))}
+    lines = [f"{name}: {value}" for name, value in (headers | changes).items()]
+    return request("POST", "/widget/messages", *lines, body=body)
+
+
+async def read_answers(reader: asyncio.StreamReader, count: int) -> list[dict[str, Any]]:
+    found = []
+    async with asyncio.timeout(20):
+        for _ in range(count):
+            head = await reader.readuntil(b"\r\n\r\n")
+            length = int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0])
+            found.append(orjson.loads(await reader.readexactly(length)))
+    return found
+
+
+async def test_pipelined(site: Site) -> None:
+    """Several requests in one packet, some of them unusual: each answered, in their order."""
+    reader, writer = await connect(site.live.url)
+    writer.write(
+        raw(site, "one", "1")
+        + raw(site, "two", "2")
+        + raw(site, " ", "3")
+        + request("GET", "/health")
+        + raw(site, "four", "4")
+    )
+    answers = await read_answers(reader, 5)
+    writer.close()
+    stored = (await site.history())["messages"]
+    assert [message["content"] for message in stored] == ["one", "two", "four"]
+    ids = [answers[place].get("message_id") for place in (0, 1, 4)]
+    assert ids == [message["id"] for message in stored]
+    assert answers[2]["detail"] == "invalid_text"
+    assert answers[3] == {"status": "ok"}
+
+
+async def test_sliced(site: Site, taken: list[bool]) -> None:
+    """A request that comes byte by byte is the same request."""
+    reader, writer = await connect(site.live.url)
+    for byte in raw(site, "in slices", "1"):
+        writer.write(bytes([byte]))
+        await writer.drain()
+        await asyncio.sleep(0)
+    await read_answers(reader, 1)
+    writer.close()
+    assert taken == [True]
+    assert [one["content"] for one in (await site.history())["messages"]] == ["in slices"]
+
+
+async def test_cut_short(site: Site, taken: list[bool]) -> None:
+    """A body that never comes to its end stores nothing."""
+    _, writer = await connect(site.live.url)
+    writer.write(raw(site, "half of this", "1")[:-5])
+    await writer.drain()
+    writer.close()
+    await writer.wait_closed()
+    assert (await site.send("whole")).status_code == 200
+    assert taken == [True]
+    assert [one["content"] for one in (await site.history())["messages"]] == ["whole"]
+
+
+@pytest.mark.settings(rate_limit_messages_conversation="3/min")
+async def test_half_a_request_counts(site: Site) -> None:
+    """Who sends half a body and goes is told of in the log, and uses up the limit."""
+    for number in range(3):
+        _, writer = await connect(site.live.url)
+        writer.write(raw(site, "half of this", str(number))[:-5])
+        await writer.drain()
+        writer.close()
+        await writer.wait_closed()
+
+    def cut() -> list[dict[str, Any]]:
+        return [line for line in site.live.events("request") if line["status"] == 408]
+
+    await until(lambda: len(cut()) == 3)
+    assert {line["route"] for line in cut()} == {"/widget/messages"}
+    assert (await site.send()).status_code == 429
+
+
+async def test_shutdown_while_a_body_comes(site: Site, connections: list[Connection]) -> None:
+    """A request that the lane leaves to the application is the last of its connection, too."""
+    reader, writer = await connect(site.live.url)
+    head, _, body = raw(site, " ", "1").partition(b"\r\n\r\n")
+    writer.write(head + b"\r\n\r\n")
+    await until(lambda: bool(connections))
+    connections[0].shutdown()
+    writer.write(body)
+    async with asyncio.timeout(20):
+        answer = await reader.read()
+    writer.close()
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    assert b"connection: close" in answer.lower()
+
+
+async def test_nothing_of_a_body_is_kept(site: Site, connections: list[Connection]) -> None:
+    """An idle connection holds nothing that its visitor said."""
+    await site.send("x" * 1000)
+    assert connections[0]._pieces == []
+    assert connections[0]._exchange is None
+
+
+async def test_gone_before_the_answer(site: Site) -> None:
+    """Who hangs up after sending is stored, and finds the answer with the same key."""
+    _, writer = await connect(site.live.url)
+    writer.write(raw(site, "and gone", "1"))
+    await writer.drain()
+    writer.transport.abort()
+    answer = await site.send("and gone", key="1")
+    assert answer.status_code == 200
+    assert [one["content"] for one in (await site.history())["messages"]] == ["and gone"]
+
+
+async def test_a_fault_of_ours(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An answer that fails closes its own connection; its neighbours are answered."""
+    send_answer = Exchange._send
+
+    def broken(self: Exchange) -> int:
+        if self.key == "the-faulty-one":
+            raise ZeroDivisionError
+        return send_answer(self)
+
+    monkeypatch.setattr(Exchange, "_send", broken)
+    answers = await asyncio.gather(
+        send(site, ordinary=False, Idempotency_Key="the-faulty-one"),
+        *(send(site, ordinary=False, Idempotency_Key=f"fine-{n}") for n in range(8)),
+        return_exceptions=True,
+    )
+    assert isinstance(answers[0], httpx.RemoteProtocolError | httpx.ReadError)
+    assert [one.status_code for one in answers[1:] if isinstance(one, httpx.Response)] == [200] * 8
+    (line,) = site.live.events("error")
+    assert (line["error"], line["error_code"]) == ("ZeroDivisionError", "internal_error")
+    assert line["conversation_id"] == site.conversation_id
+    (request,) = [line for line in site.live.events("request") if line["status"] == 500]
+    assert request["request_id"] == line["request_id"]
+
+
+async def test_a_fault_before_the_store(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is our fault, and not called the client's."""
+
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(messages, "draft", broken)
+    answers = await both(site)
+    assert {answer.status_code for answer in answers} == {500}
+
+
+async def test_no_lane_with_limits_elsewhere(site: Site, taken: list[bool]) -> None:
+    """Limits in Redis must be waited for, so the application does it."""
+    gate = site.live.app.state.services.gate
+    gate._local = None
+    assert (await site.send()).status_code == 200
+    assert taken == []
