@@ -5,6 +5,7 @@ from datetime import datetime
 from typing import Any, Literal
 from uuid import UUID
 
+from hlas import messages as stored
 from hlas.audit import COMMAND_LINE, Change, record
 from hlas.db import Database, Queries, Row
 from hlas.errors import NotFound
@@ -76,7 +77,7 @@ async def transcript(
     await by_id(database, tenant_id, conversation_id)
     rows = await database.all(queries.messages_of, tenant_id, conversation_id, after, limit + 1)
     page = rows[:limit]
-    return [_message(row) for row in page], page[-1]["seq"] if len(rows) > limit else None
+    return [stored.shown(row) for row in page], page[-1]["seq"] if len(rows) > limit else None
 
 
 async def close(
@@ -129,15 +130,4 @@ def _conversation(row: Row | None) -> dict[str, Any]:
         "messages": row["last_seq"],
         "created_at": row["created_at"],
         "last_message_at": row["last_message_at"],
-    }
-
-
-def _message(row: Row) -> dict[str, Any]:
-    return {
-        "id": str(row["id"]),
-        "seq": row["seq"],
-        "role": row["role"],
-        "content": row["content"],
-        "metadata": row["meta"],
-        "created_at": row["created_at"],
     }

@@ -121,7 +121,7 @@ async def history(
     page = found[:limit]
     return {
         "conversation_id": session.conversation_id,
-        "messages": [_message(row) for row in page],
+        "messages": [shown(row) for row in page],
         "paging": {
             "limit": limit,
             "offset": offset if after is None else None,
@@ -131,7 +131,8 @@ async def history(
     }
 
 
-def _message(row: Row) -> dict[str, Any]:
+def shown(row: Row) -> dict[str, Any]:
+    """A stored message as everybody is shown it, visitors and administrators."""
     return {
         "id": str(row["id"]),
         "seq": row["seq"],
