@@ -7,7 +7,7 @@ from uuid import UUID, uuid4
 import pytest
 from fastapi.routing import iter_route_contexts
 
-from administration import Desk, make_desk
+from administration import Desk, everything, make_desk
 from factories import Live, Site, make_site
 from hlas import administrators, identities, knowledge, visitor_keys
 from hlas.api.admin import access
@@ -48,23 +48,6 @@ async def ask(
         method, path, headers=headers, params=query, json=BODIES.get((method, template))
     )
     return answer.status_code, answer.json()["detail"] if answer.status_code >= 400 else ""
-
-
-async def everything(operators: Database) -> dict[str, Any]:
-    """What must not have changed; a key's last use is no change of anything."""
-    tables = (
-        "tenants",
-        "tenant_domains",
-        "conversations",
-        "messages",
-        "knowledge",
-        "visitor_keys",
-        "events",
-    )
-    return {
-        table: [dict(row) for row in await operators.all(f"select * from {table} order by 1, 2")]
-        for table in tables
-    }
 
 
 async def places_of(site: Site, operators: Database) -> dict[str, str]:

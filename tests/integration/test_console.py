@@ -13,7 +13,7 @@ import pytest_asyncio
 from fastapi.routing import iter_route_contexts
 
 import log_scan
-from administration import audit_of, make_desk
+from administration import audit_of, everything, make_desk
 from factories import Live, Site, make_site
 from hlas import administrators, knowledge, tenants, visitor_keys
 from hlas.api.console import access
@@ -105,22 +105,6 @@ async def places_of(site: Site, operators: Database) -> dict[str, str]:
 
 def filled(template: str, places: dict[str, str]) -> str:
     return re.sub(r"\{([^}]+)\}", lambda found: places[found[1]], template)[len("/console") :]
-
-
-async def everything(operators: Database) -> dict[str, Any]:
-    tables = (
-        "tenants",
-        "tenant_domains",
-        "conversations",
-        "messages",
-        "knowledge",
-        "visitor_keys",
-        "events",
-    )
-    return {
-        table: [dict(row) for row in await operators.all(f"select * from {table} order by 1, 2")]
-        for table in tables
-    }
 
 
 def test_every_page_asks_who_it_is(live_server: Live) -> None:
