@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -15,11 +16,22 @@ from typing import Any
 
 import httpx
 import orjson
+import psutil
 
 import log_scan
 
 COMMAND = Path(sys.executable).with_name("hlas")
 START_SECONDS = 60
+UNLIMITED = {
+    f"RATE_LIMIT_{name}": "off"
+    for name in (
+        "SESSION_IP",
+        "SESSION_TENANT",
+        "MESSAGES_IP",
+        "MESSAGES_TENANT",
+        "MESSAGES_CONVERSATION",
+    )
+}
 
 _READY = re.compile(rb"Hlas is ready on (http://\S+)")
 
@@ -63,6 +75,13 @@ class Served:
     def events(self, name: str | None = None) -> list[dict[str, Any]]:
         lines = [orjson.loads(line) for line in self.output().splitlines() if line.startswith(b"{")]
         return [line for line in lines if name is None or line["event"] == name]
+
+    @property
+    def workers(self) -> list[psutil.Process]:
+        # The supervisor's other child is Python's resource tracker.
+        children = psutil.Process(self.process.pid).children()
+        found = [one for one in children if "spawn_main" in " ".join(one.cmdline())]
+        return sorted(found, key=lambda one: one.pid)
 
     async def stop(self, number: signal.Signals = signal.SIGTERM, seconds: float = 30) -> int:
         """Its exit status after the signal."""
@@ -121,4 +140,17 @@ async def _answering(client: httpx.AsyncClient, process: subprocess.Popen[bytes]
                     return
             except httpx.TransportError:
                 assert process.poll() is None
+            await asyncio.sleep(0.05)
+
+
+async def until_ready(client: httpx.AsyncClient, seconds: float) -> float:
+    """How long it took until the service said again that it is ready."""
+    started = time.monotonic()
+    async with asyncio.timeout(seconds):
+        while True:
+            try:
+                if (await client.get("/ready")).status_code == 200:
+                    return time.monotonic() - started
+            except httpx.TransportError:
+                pass  # that is what is waited out
             await asyncio.sleep(0.05)

@@ -99,3 +99,13 @@ async def losses(operators: Database, visitors: list[Visitor]) -> list[str]:
         if [row["seq"] for row in rows] != list(range(1, len(rows) + 1)):
             problems.append(f"{visitor.conversation_id}: seq has a gap")
     return problems
+
+
+async def settled_losses(operators: Database, visitors: list[Visitor]) -> list[str]:
+    """The first queries after a kill meet connections that died with it."""
+    async with asyncio.timeout(60):
+        while True:
+            try:
+                return await losses(operators, visitors)
+            except Exception:  # noqa: BLE001  # whatever it is, the timeout ends it
+                await asyncio.sleep(0.1)

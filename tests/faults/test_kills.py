@@ -13,13 +13,11 @@ import os
 import shutil
 import signal
 import tempfile
-import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import httpx
 import orjson
-import psutil
 import pytest
 import pytest_asyncio
 
@@ -30,17 +28,10 @@ from hlas.migrations.roles import APPLICATION, OPERATOR
 from hlas.postgres import Server, postmaster
 from hlas.tokens import Session
 from hlas.writer import Draft, Writer, Written
-from processes import Served, serve_process
-from visitors import Visitor, arrive, losses
+from processes import UNLIMITED, Served, serve_process, until_ready
+from visitors import Visitor, arrive, losses, settled_losses
 
-UNLIMITED = {
-    "RATE_LIMIT_SESSION_IP": "off",
-    "RATE_LIMIT_SESSION_TENANT": "off",
-    "RATE_LIMIT_MESSAGES_IP": "off",
-    "RATE_LIMIT_MESSAGES_TENANT": "off",
-    "RATE_LIMIT_MESSAGES_CONVERSATION": "off",
-    "WIDGET_SESSION_TTL_MINUTES": "1440",
-}
+PATIENT = {**UNLIMITED, "WIDGET_SESSION_TTL_MINUTES": "1440"}
 # The WAL writer comes so rarely that only a commit that waits for the disk gets there.
 LAZY = {"wal_writer_delay": "10s", "wal_writer_flush_after": "1GB"}
 
@@ -76,27 +67,9 @@ def kill_database(server: Server) -> None:
             pass  # it was about to end anyway
 
 
-def workers_of(served: Served) -> list[psutil.Process]:
-    # The supervisor's other child is Python's resource tracker.
-    children = psutil.Process(served.process.pid).children()
-    return [child for child in children if "spawn_main" in " ".join(child.cmdline())]
-
-
 def kill_workers(served: Served) -> None:
-    for worker in workers_of(served):
+    for worker in served.workers:
         worker.kill()
-
-
-async def until_ready(client: httpx.AsyncClient, seconds: float) -> float:
-    started = time.monotonic()
-    async with asyncio.timeout(seconds):
-        while True:
-            try:
-                if (await client.get("/ready")).status_code == 200:
-                    return time.monotonic() - started
-            except httpx.TransportError:
-                pass  # that is what is waited out
-            await asyncio.sleep(0.05)
 
 
 async def endure(
@@ -104,7 +77,7 @@ async def endure(
 ) -> None:
     """So many sends, with so many kills of the application and of the database on the way."""
     async with (
-        serve_process(server.url, workers=2, **UNLIMITED) as served,
+        serve_process(server.url, workers=2, **PATIENT) as served,
         httpx.AsyncClient(base_url=served.url, timeout=20) as client,
     ):
         visitors = await arrive(client, operators, count=20)
@@ -138,16 +111,6 @@ async def endure(
     assert await settled_losses(operators, visitors) == []
 
 
-async def settled_losses(operators: Database, visitors: list[Visitor]) -> list[str]:
-    """The first queries after a kill meet connections that died with it."""
-    async with asyncio.timeout(60):
-        while True:
-            try:
-                return await losses(operators, visitors)
-            except Exception:  # noqa: BLE001  # whatever it is, the timeout ends it
-                await asyncio.sleep(0.1)
-
-
 @pytest.mark.timeout(300)
 async def test_kills(durable_server: Server, durable_operators: Database) -> None:
     """Edge cases 5 and 6: application and database killed under load: none lost, none doubled."""
@@ -167,10 +130,10 @@ async def test_killed_while_it_was_asked(database_url: str) -> None:
     Seen failing with uvicorn's own supervisor, which waits for the whole health check timeout.
     """
     async with (
-        serve_process(database_url, workers=2, **UNLIMITED) as served,
+        serve_process(database_url, workers=2, **PATIENT) as served,
         httpx.AsyncClient(base_url=served.url, timeout=20) as client,
     ):
-        for worker in workers_of(served):
+        for worker in served.workers:
             worker.suspend()
         # Longer than the supervisor's round: it has asked, and nobody has answered.
         await asyncio.sleep(2)
@@ -181,7 +144,7 @@ async def test_killed_while_it_was_asked(database_url: str) -> None:
 async def test_stop_under_load(database_url: str, operators: Database) -> None:
     """Edge case 44: SIGTERM under load: what was stored was acknowledged, and the other way."""
     async with (
-        serve_process(database_url, workers=1, **UNLIMITED) as served,
+        serve_process(database_url, workers=1, **PATIENT) as served,
         httpx.AsyncClient(base_url=served.url, timeout=20) as client,
     ):
         visitors = await arrive(client, operators, count=16)

@@ -14,20 +14,10 @@ import pytest_asyncio
 
 from factories import Live
 from hlas.db import Database, connect
-from processes import Served, serve_process
+from processes import UNLIMITED, Served, serve_process
 from visitors import Visitor, arrive
 
 REPLAYED = "idempotent-replayed"
-UNLIMITED = {
-    f"RATE_LIMIT_{name}": "off"
-    for name in (
-        "SESSION_IP",
-        "SESSION_TENANT",
-        "MESSAGES_IP",
-        "MESSAGES_TENANT",
-        "MESSAGES_CONVERSATION",
-    )
-}
 
 
 @pytest_asyncio.fixture
