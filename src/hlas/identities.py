@@ -133,10 +133,11 @@ def _require_time(claims: Mapping[str, Any], now: float) -> None:
         raise InvalidIdentity("times")
     if expires + LEEWAY_SECONDS <= now:
         raise InvalidIdentity("expired")
-    if max(claims.get("iat", 0), claims.get("nbf", 0)) > now + LEEWAY_SECONDS:
+    # Whole numbers alone: an `exp` of hundreds of digits fits into no float.
+    latest = int(now) + LEEWAY_SECONDS
+    if max(claims.get("iat", 0), claims.get("nbf", 0)) > latest:
         raise InvalidIdentity("not_yet")
-    begun = claims.get("iat", now + LEEWAY_SECONDS)
-    if expires - min(begun, now + LEEWAY_SECONDS) > LONGEST_LIFE_SECONDS:
+    if expires - min(claims.get("iat", latest), latest) > LONGEST_LIFE_SECONDS:
         raise InvalidIdentity("lives_too_long")
 
 

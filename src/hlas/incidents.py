@@ -41,15 +41,15 @@ class Watch:
     def note(self, counts: Iterable[tuple[datetime, str, str, str, int]]) -> None:
         """Remember where there are new signs; what no tenant was known for is in the log alone."""
         self._suspects.update(
-            (UUID(tenant_id), moment)
+            (UUID(tenant_id), _quarter(moment))
             for moment, tenant_id, kind, detail, _ in counts
-            if (kind, detail) in SIGNS and UUID(tenant_id).int
+            if SIGNS.get((kind, detail)) in self._thresholds and UUID(tenant_id).int
         )
 
     async def look(self, operators: Database) -> None:
         """Raise what is over its threshold, once however many workers look."""
         suspects = self._suspects
-        if not suspects or not self._thresholds:
+        if not suspects:
             return
         asked = [
             (tenant_id, moment, kind, threshold, UUID(str(uuid_utils.uuid7())))
@@ -65,6 +65,11 @@ class Watch:
                     "incident", kind=row["kind"], count=row["count"], tenant_id=row["tenant_id"]
                 )
                 self._on_raise(row["kind"])
+
+
+def _quarter(moment: datetime) -> datetime:
+    """One for many: in every time zone a database may have, hours begin at a quarter of ours."""
+    return moment.replace(minute=moment.minute // 15 * 15, second=0, microsecond=0)
 
 
 async def listed(

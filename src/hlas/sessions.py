@@ -1,7 +1,7 @@
 """Visitors' sessions: from an origin to its tenant, a conversation and a short-lived token."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -149,6 +149,8 @@ class _Signer:
     tenant_id: str
     slug: str
     mode: str
+    # As old as the keys: a sign-out after the removal of a key ends what it let in last, too.
+    generation: int
     keys: dict[str, identities.Key]
 
 
@@ -161,7 +163,13 @@ async def _read_signer(database: Database, origin: Origin) -> _Signer:
         raise errors.TenantInactive
     keys = [identities.Key(row["kid"], row["algorithm"], row["material"]) for row in rows]
     known = {key.kid: key for key in keys if key.kid}
-    return _Signer(first["tenant_id"], first["slug"], first["identity_mode"], known)
+    return _Signer(
+        tenant_id=first["tenant_id"],
+        slug=first["slug"],
+        mode=first["identity_mode"],
+        generation=first["token_generation"],
+        keys=known,
+    )
 
 
 async def _resume(
@@ -184,20 +192,43 @@ async def _resume(
         if row is None or not row["is_active"]:
             raise errors.TenantInactive
         if row["conversation_id"] is not None:
-            return _grant(tokens, signer.tenant_id, row["conversation_id"], str(origin), row)
+            granted = {"token_generation": signer.generation, "ui_config": row["ui_config"]}
+            until = int(time.time()) + identities.LONGEST_LIFE_SECONDS
+            conversation_id = row["conversation_id"]
+            return _grant(tokens, signer.tenant_id, conversation_id, str(origin), granted, until)
     raise errors.Unavailable
 
 
 async def refresh(
     database: Database, tokens: Tokens, session: Session
 ) -> tuple[dict[str, Any], Session]:
-    """A new token to the same conversation, if it still stands."""
-    row = await check(database, session)
+    """A new token to the same conversation, if it still stands and its website is allowed."""
+    origin = Origin.parse(session.origin)
+    if origin is None:
+        raise errors.DomainNotAllowed
+    row = await database.one(
+        queries.check_refresh,
+        session.tenant_id,
+        session.conversation_id,
+        origin.scheme,
+        origin.hosts,
+        origin.port,
+    )
+    row = require_standing(session, row)
+    if not row["is_allowed"]:
+        raise errors.DomainNotAllowed
     if row["status"] != "open":
         raise errors.ConversationClosed
     if row["identity_mode"] == "required" and not row["is_verified"]:
         raise errors.IdentityRequired
-    return _grant(tokens, session.tenant_id, session.conversation_id, session.origin, row)
+    return _grant(
+        tokens,
+        session.tenant_id,
+        session.conversation_id,
+        session.origin,
+        row,
+        session.vouched_until,
+    )
 
 
 async def check(database: Database, session: Session) -> Row:
@@ -218,9 +249,15 @@ def require_standing(session: Session, row: Row | None) -> Row:
 
 
 def _grant(
-    tokens: Tokens, tenant_id: str, conversation_id: str, origin: str, row: Row
+    tokens: Tokens,
+    tenant_id: str,
+    conversation_id: str,
+    origin: str,
+    row: Mapping[str, Any],
+    vouched_until: int = 0,
 ) -> tuple[dict[str, Any], Session]:
-    token = tokens.issue(tenant_id, conversation_id, origin, row["token_generation"])
+    generation = row["token_generation"]
+    token = tokens.issue(tenant_id, conversation_id, origin, generation, vouched_until)
     answer = {
         "conversation_id": conversation_id,
         "token": token,

@@ -42,12 +42,12 @@ scope as materialized (
     from tenant
     where is_active
 )
-select r.tenant_id::text as tenant_id, r.is_active, t.slug, t.identity_mode,
+select r.tenant_id::text as tenant_id, r.is_active, t.slug, t.identity_mode, t.token_generation,
        k.kid, k.algorithm, k.material
 from tenant r
 left join scope s on true
 left join lateral (
-    select slug, identity_mode from tenants where id = s.tenant_id offset 0
+    select slug, identity_mode, token_generation from tenants where id = s.tenant_id offset 0
 ) as t on true
 left join lateral (
     select kid, algorithm, material from visitor_keys where tenant_id = s.tenant_id offset 0
@@ -63,7 +63,7 @@ host as materialized (
     select s.tenant_id, t.*
     from scope s
     cross join lateral (
-        select is_active, ui_config, token_generation
+        select is_active, ui_config
         from tenants
         where id = s.tenant_id
         offset 0
@@ -87,18 +87,20 @@ opened as (
     on conflict do nothing
     returning id
 )
-select h.is_active, h.ui_config, h.token_generation,
-       coalesce(f.id, o.id)::text as conversation_id
+select h.is_active, h.ui_config, coalesce(f.id, o.id)::text as conversation_id
 from host h
 left join found f on true
 left join opened o on true
 
--- name: check_session
--- Whether the tenant and the conversation of a token still stand.
+-- name: check_refresh
+-- Whether the tenant and the conversation of a token still stand, and its origin is still theirs.
 with scope as materialized (
     select set_config('app.tenant_id', $1::text, true)::uuid as tenant_id
 )
-select t.is_active, t.token_generation, t.ui_config, t.identity_mode, c.status, c.is_verified
+select t.is_active, t.token_generation, t.ui_config, t.identity_mode, c.status, c.is_verified,
+       exists (
+           select from resolve_origin($3, $4, $5) as r where r.tenant_id = s.tenant_id
+       ) as is_allowed
 from scope s
 left join lateral (
     select is_active, token_generation, ui_config, identity_mode
@@ -108,4 +110,18 @@ left join lateral (
 ) as t on true
 left join lateral (
     select status, is_verified from conversations where tenant_id = s.tenant_id and id = $2 offset 0
+) as c on true
+
+-- name: check_session
+-- Whether the tenant and the conversation of a token still stand.
+with scope as materialized (
+    select set_config('app.tenant_id', $1::text, true)::uuid as tenant_id
+)
+select t.is_active, t.token_generation, c.status
+from scope s
+left join lateral (
+    select is_active, token_generation from tenants where id = s.tenant_id offset 0
+) as t on true
+left join lateral (
+    select status from conversations where tenant_id = s.tenant_id and id = $2 offset 0
 ) as c on true

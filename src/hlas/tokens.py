@@ -31,6 +31,8 @@ class Session:
     origin: str
     generation: int
     expires_at: int
+    # Of a visitor whom the tenant vouched for: when that has to be said again; 0 for others.
+    vouched_until: int = 0
 
 
 def key_id(secret: str) -> str:
@@ -55,10 +57,17 @@ class Tokens:
         # Verified tokens until they expire; the oldest go first.
         self._verified: dict[str, Session] = {}
 
-    def issue(self, tenant_id: str, conversation_id: str, origin: str, generation: int) -> str:
+    def issue(
+        self,
+        tenant_id: str,
+        conversation_id: str,
+        origin: str,
+        generation: int,
+        vouched_until: int = 0,
+    ) -> str:
         self._load_keys()
         now = int(self._clock())
-        claims = {
+        claims: dict[str, Any] = {
             "aud": AUDIENCE,
             "tid": tenant_id,
             "cid": conversation_id,
@@ -67,6 +76,8 @@ class Tokens:
             "iat": now,
             "exp": now + self.ttl_seconds,
         }
+        if vouched_until:
+            claims["vut"] = vouched_until
         secret = self._secrets[0]
         return jwt.encode(claims, secret, algorithm=ALGORITHM, headers={"kid": key_id(secret)})
 
@@ -83,7 +94,10 @@ class Tokens:
     def verify_for_refresh(self, token: str, window_seconds: int) -> Session:
         self._load_keys()
         session = self._decode(token)
-        if session.expires_at + max(window_seconds, LEEWAY_SECONDS) <= self._clock():
+        now = self._clock()
+        if session.expires_at + max(window_seconds, LEEWAY_SECONDS) <= now:
+            raise SessionExpired
+        if 0 < session.vouched_until <= now:
             raise SessionExpired
         return session
 
@@ -135,7 +149,8 @@ def _session(claims: dict[str, Any]) -> Session:
     """Claims of the exact types we issue; nothing is converted."""
     if claims.get("aud") != AUDIENCE:
         raise InvalidClaims
-    numbers = [claims.get(name) for name in ("gen", "iat", "exp")]
+    vouched_until = claims.get("vut", 0)
+    numbers = [vouched_until, *(claims.get(name) for name in ("gen", "iat", "exp"))]
     texts = [claims.get(name) for name in ("tid", "cid", "org")]
     if not all(type(number) is int for number in numbers):
         raise InvalidClaims
@@ -144,7 +159,7 @@ def _session(claims: dict[str, Any]) -> Session:
     tenant_id, conversation_id, origin = (str(text) for text in texts)
     if not (_is_uuid(tenant_id) and _is_uuid(conversation_id)):
         raise InvalidClaims
-    return Session(tenant_id, conversation_id, origin, claims["gen"], claims["exp"])
+    return Session(tenant_id, conversation_id, origin, claims["gen"], claims["exp"], vouched_until)
 
 
 def _is_uuid(text: str) -> bool:

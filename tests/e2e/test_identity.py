@@ -139,6 +139,72 @@ async def test_a_session_that_comes_too_late(
     assert row["visitor_id"] == "petr"
 
 
+async def test_words_of_the_visitor_before_are_not_sent_for_the_next(
+    context: BrowserContext, shop: Shop, server: Server
+) -> None:
+    """What waits for a session when the visitor changes is sent in nobody else's conversation."""
+    petr = server.sign("petr", shop.site.slug)
+    for begun, change in (
+        (signed_in(shop, server, "eva"), f"hlas.identify('{petr}')"),
+        (shop.page(), "hlas.reset()"),
+    ):
+        visitor = await Visitor.arrive(context, begun)
+        held: asyncio.Queue[Route] = asyncio.Queue()
+        await visitor.page.route("**/widget/session", held.put)
+        await visitor.open()
+        await visitor.write("between us")
+        route = await held.get()
+        await visitor.page.evaluate(change)
+        async with visitor.page.expect_event("requestfinished"):
+            await route.continue_()
+        await visitor.page.unroute("**/widget/session")
+        await visitor.open()
+        await visitor.write("the next one")
+        await expect(visitor.rows("user")).to_have_text(["the next one"])
+        await visitor.settled()
+        await visitor.page.close()
+    assert await shop.messages("user") == ["the next one", "the next one"]
+
+
+async def test_nobody_asked_for_the_next_visitor(context: BrowserContext, shop: Shop) -> None:
+    """Forgotten while a session is on its way: no further one is opened for who comes next."""
+    visitor = await shop.arrive(context)
+    await visitor.page.clock.install()
+    held: asyncio.Queue[Route] = asyncio.Queue()
+    await visitor.page.route("**/widget/session", held.put)
+    await visitor.open()
+    route = await held.get()
+    await visitor.page.evaluate("hlas.reset()")
+    async with visitor.page.expect_event("requestfinished"):
+        await route.continue_()
+    await visitor.page.unroute("**/widget/session")
+    asked = len(visitor.requests)
+    for _ in range(3):
+        await visitor.page.clock.run_for(10_000)
+        # Whoever opens a session holds this lock until it is there.
+        await visitor.page.evaluate("navigator.locks.request('hlas:session', () => {})")
+    assert len(visitor.requests) == asked
+    assert "hlas" not in await kept(visitor)
+
+
+async def test_a_full_storage_forgets_too(
+    context: BrowserContext, shop: Shop, server: Server
+) -> None:
+    """Where nothing more fits in, what is there still goes with its visitor."""
+    visitor = await shop.arrive(context)
+    await say(visitor, "before it was full")
+    await visitor.page.evaluate(
+        """() => { for (let size = 2 ** 22; size >= 1; size /= 2)
+             for (;;) try { localStorage["x" + size] = (localStorage["x" + size] ?? "") +
+               "y".repeat(size); } catch { break; } }"""
+    )
+    await visitor.write("when it was full")
+    await expect(visitor.rows("user")).to_have_text(["before it was full", "when it was full"])
+    await visitor.page.evaluate("hlas.reset()")
+    assert "hlas" not in await kept(visitor)
+    no_problems(visitor)
+
+
 async def test_a_tab_of_the_visitor_before(
     context: BrowserContext, shop: Shop, server: Server
 ) -> None:

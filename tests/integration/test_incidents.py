@@ -161,6 +161,19 @@ async def test_zero_switches_a_kind_off(operators: Database, database_url: str) 
     assert await found(operators) == [("origin_mismatches", 9)]
 
 
+def test_what_is_not_looked_at_yet_is_bounded(few: Settings, database_url: str) -> None:
+    """However long nobody can look, it is a few for an hour; switched off, it is nothing."""
+    off = make_settings(database_url, **{f"incident_{kind}": 0 for kind in INCIDENTS})
+    start = datetime(2026, 1, 1, tzinfo=UTC)
+    tenant_id = str(UUID(int=7))
+    for settings, most in ((few, 4), (off, 0)):
+        watch = Watch(settings, lambda _: None)
+        for second in range(0, 3600, 10):
+            moment = start + timedelta(seconds=second)
+            watch.note([(moment, tenant_id, "auth", "invalid_token", 1)])
+        assert len(watch._suspects) == most
+
+
 async def test_a_database_that_is_away(
     operators: Database, few: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:

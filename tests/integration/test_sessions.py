@@ -175,6 +175,22 @@ async def test_removed_domain(
     assert ORIGIN_CACHE_SECONDS <= 5
 
 
+async def test_removed_domain_renews_nothing(site: Site, operators: Database) -> None:
+    """Edge case 40: whoever has the domain now, another tenant or nobody, renews no old token."""
+    await tenants.add_domain(operators, site.slug, "https://kept.example")
+    kept = Site(site.live, site.slug, site.tenant_id, "https://kept.example")
+    await kept.open()
+    other = await make_site(site.live, operators)
+    await tenants.remove_domain(operators, site.slug, site.origin)
+    refused = [await site.live.client.post("/widget/session/refresh", headers=site.headers())]
+    await tenants.add_domain(operators, other.slug, site.origin)
+    refused += [await site.live.client.post("/widget/session/refresh", headers=site.headers())]
+    for answer in refused:
+        assert (answer.status_code, answer.json()["detail"]) == (403, "domain_not_allowed")
+    answer = await site.live.client.post("/widget/session/refresh", headers=kept.headers())
+    assert answer.status_code == 200
+
+
 async def test_signed_out(site: Site, operators: Database) -> None:
     """Edge case 40: signing a tenant's visitors out ends every token at its next request."""
     await tenants.sign_out(operators, site.slug)

@@ -5,6 +5,7 @@ made an ordinary one, the mode not looked at when a session is opened or refresh
 """
 
 import asyncio
+import time
 from typing import Any
 from uuid import UUID
 
@@ -16,7 +17,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 import log_scan
 from factories import Live, Site, make_site
-from hlas import conversations, privacy, tenants, visitor_keys
+from hlas import conversations, privacy, sessions, tenants, visitor_keys
 from hlas.db import Database
 from signing import Server
 
@@ -185,6 +186,37 @@ async def test_modes(site: Site, operators: Database, server: Server) -> None:
     assert refreshed.json()["conversation_id"] == eva.conversation_id
     refused = await site.live.client.post("/widget/session/refresh", headers=anonymous.headers())
     assert (refused.status_code, refused.json()["detail"]) == (403, "identity_required")
+
+
+async def test_a_key_removed_in_between(
+    site: Site, operators: Database, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Remove the key, sign out: that ends even the session that was just being opened with it."""
+    resume = sessions._resume
+
+    async def resume_late(*arguments: Any) -> Any:
+        await visitor_keys.remove(operators, UUID(site.tenant_id), server.key.kid)
+        await tenants.sign_out(operators, site.slug)
+        return await resume(*arguments)
+
+    monkeypatch.setattr(sessions, "_resume", resume_late)
+    thief = device(site)
+    await thief.open(identity=server.sign("eva", site.slug))
+    assert (await thief.send("too late")).json()["detail"] == "session_revoked"
+
+
+async def test_vouched_for_a_day(site: Site, server: Server) -> None:
+    """However often it is refreshed, a verified session needs its identity again after a day."""
+    tokens = site.live.app.state.services.tokens
+    eva = device(site)
+    await eva.open(identity=server.sign("eva", site.slug))
+    until = tokens.verify(eva.session["token"]).vouched_until
+    assert until <= time.time() + 24 * 3600
+    assert until > time.time()
+    refreshed = await site.live.client.post("/widget/session/refresh", headers=eva.headers())
+    assert tokens.verify(refreshed.json()["token"]).vouched_until == until, "not a second longer"
+    anonymous = await site.open()
+    assert tokens.verify(anonymous["token"]).vouched_until == 0
 
 
 async def count(operators: Database) -> int:

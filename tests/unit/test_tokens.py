@@ -225,6 +225,16 @@ def test_expiry(tokens: Tokens, clock: Clock) -> None:
         Tokens(FixedKeys((SECRET,)), TTL, clock).verify(token)
 
 
+def test_vouching_ends(tokens: Tokens, clock: Clock) -> None:
+    """What a tenant vouched for is refreshed until it has to be said again, whatever the window."""
+    token = tokens.issue(TENANT, CONVERSATION, ORIGIN, 1, NOW + TTL)
+    clock.now = NOW + TTL - 1
+    assert tokens.verify_for_refresh(token, 10**6).vouched_until == NOW + TTL
+    clock.now = NOW + TTL
+    with pytest.raises(errors.SessionExpired):
+        tokens.verify_for_refresh(token, 10**6)
+
+
 def test_refresh_window(tokens: Tokens, clock: Clock) -> None:
     """An expired token can be refreshed within the window, and not a second longer."""
     token = tokens.issue(TENANT, CONVERSATION, ORIGIN, 1)

@@ -160,7 +160,7 @@ async function reply() {
   if (!key || replying || outbox().some((entry) => !entry.failed)) return;
   replying = true;
   sync();
-  for (let tries = 0; tries < 5; tries++) {
+  for (let tries = 0; tries < 5 && load("reply") === key; tries++) {
     try {
       const answer = await call("/widget/messages/assistant", {}, "reply-" + key, 9e4);
       if (answer.text) accept(answer, "assistant", answer.text);
@@ -190,9 +190,10 @@ const catchUp = () =>
       }
       trouble = "";
     } catch (/** @type {any} */ refusal) {
-      // It stands until the visitor opens the panel again: no asking in vain.
-      wanted = !isFinal(refusal);
-      trouble = wanted ? "waiting" : "unavailable";
+      // It stands until the visitor opens the panel again: no asking in vain, nor for the next one.
+      const again = !isFinal(refusal);
+      wanted &&= again;
+      trouble = again ? "waiting" : "unavailable";
     }
     sync();
     reply();

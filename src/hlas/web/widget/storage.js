@@ -8,6 +8,8 @@ try {
 } catch {
   // Blocked by the visitor: the conversation lasts as long as the page.
 }
+// What outlives the page, also when it is full and the page goes on in memory.
+const disk = store;
 
 /** Everything is kept under the visitor's own name, and what others left is removed. The server
  * checks the token; here it only tells visitors apart.
@@ -23,7 +25,9 @@ export function keepFor(token) {
   }
   // In quotes one name never begins like another.
   prefix = `hlas${who ? JSON.stringify(who) : ""}:`;
-  for (const name in store) if (/^hlas[:"]/.test(name) && !name.startsWith(prefix)) delete store[name];
+  for (const place of [store, disk]) {
+    for (const name in place) if (/^hlas[:"]/.test(name) && !name.startsWith(prefix)) delete place[name];
+  }
   return prefix !== before;
 }
 

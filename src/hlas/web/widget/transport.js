@@ -8,14 +8,21 @@ import { keepFor, load, save } from "./storage.js";
 let base = "";
 /** @type {string | undefined} */
 let identity;
+/** How often the visitor has changed: what was begun for one is not finished for another. */
+let changes = 0;
 
 /** @param {string} address */
 export const setBase = (address) => {
   base = address.replace(/\/+$/, "");
 };
 
-/** @param {string} [token] what the page's server says about who the visitor is */
-export const setIdentity = (token) => keepFor((identity = token));
+/** @param {string} [token] what the page's server says about who the visitor is
+ * @returns {boolean} whether this is another visitor than before */
+export function setIdentity(token) {
+  const other = keepFor((identity = token));
+  if (other) changes++;
+  return other;
+}
 
 /** @param {number} time */
 export const sleep = (time) => new Promise((resolve) => setTimeout(resolve, time));
@@ -81,12 +88,12 @@ async function request(path, token, body, key, timeout = 15e3) {
  * @param {boolean} [ended] its conversation is over @returns {Promise<Session>} */
 function renew(stale, ended) {
   const asked = Date.now();
-  const visitor = load("visitor") ?? newKey();
   return lock("session", async () => {
     // Another tab was here first: its new session needs a moment to reach our storage.
     if (Date.now() - asked > 9) await sleep(60);
     const current = session();
-    const told = identity;
+    const visitor = load("visitor") ?? newKey();
+    const then = changes;
     if (current && current.token !== stale?.token) return current;
     let fresh;
     if (current && !ended) {
@@ -96,9 +103,9 @@ function renew(stale, ended) {
         if (!/40[134]/.test(refusal.status)) throw refusal;
       }
     }
-    fresh ??= await request("/widget/session", "", told ? { identity: told } : { visitor_id: visitor });
+    fresh ??= await request("/widget/session", "", identity ? { identity } : { visitor_id: visitor });
     // Forgotten meanwhile, or another visitor's: what was erased must not come back.
-    if (told !== identity || (current && !session())) throw { after: 0 };
+    if (then !== changes || (current && !session())) throw { after: 0 };
     save("visitor", visitor);
     save("session", { ...fresh, until: Date.now() + fresh.expires_in * 900 });
     return fresh;
@@ -109,9 +116,11 @@ function renew(stale, ended) {
  * @param {string} path @param {object} [body] @param {string} [key] @param {number} [timeout]
  * @returns {Promise<any>} */
 export async function call(path, body, key, timeout) {
+  const then = changes;
   for (let tries = 0; ; tries++) {
     let current = session();
     if (!current || Date.now() > current.until) current = await renew(current);
+    if (then !== changes) throw { after: 0 };
     try {
       return await request(path.replace("*", current.conversation_id), current.token, body, key, timeout);
     } catch (/** @type {any} */ refusal) {
