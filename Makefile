@@ -23,11 +23,12 @@ install-dev: .venv/.installed-dev ## the same, with what tests and lint need
 
 .venv/bin/uv:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Hlas needs Python 3.11 or newer; set PYTHON=/path/to/python3.11"; exit 1; }
+	@echo "Installing Hlas into .venv (about half a minute the first time)"
 	@$(PYTHON) -m venv .venv
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)
 
 .venv/.installed: .venv/bin/uv pyproject.toml uv.lock
-	@echo "Installing Hlas into .venv"
+	@test ! -e $@ || echo "Bringing .venv up to date"
 	@$(UV) sync --quiet --frozen --inexact --no-dev
 	@touch $@
 

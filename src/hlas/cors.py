@@ -117,6 +117,9 @@ class CorsMiddleware:
             allowed = (b"access-control-allow-origin", values[0])
             await respond(send, 204, [allowed, *_PREFLIGHT, _VARY])
             return
+        # A browser shows nobody why; the log does, in our own spelling and not as it was sent.
+        origin = _parse(values)
+        telemetry.warning("origin_denied", **({"origin": str(origin)} if origin else {}))
         status, headers, body = errors.render(errors.DomainNotAllowed(), telemetry.request_id())
         await respond(send, status, [*headers, _VARY], body)
 

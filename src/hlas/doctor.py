@@ -48,7 +48,7 @@ async def examine(
     settings: Settings, url: str | None, *, service: str | None = None, page: str | None = None
 ) -> list[Finding]:
     """Everything, in the order in which one would mend it; without `url` there is no database."""
-    found = await examine_database(url)
+    found = [_no_database(settings)] if url is None else await examine_database(url)
     found += [
         check_secret(settings),
         check_limits(settings),
@@ -61,9 +61,16 @@ async def examine(
     return found + await website.examine(seen, page)
 
 
-async def examine_database(url: str | None) -> list[Finding]:
-    if url is None:
-        return [Finding("database", "warn", "there is none yet", "`hlas serve` makes one")]
+def _no_database(settings: Settings) -> Finding:
+    return Finding(
+        "database",
+        "warn",
+        f"there is none in {settings.data_dir.resolve()}",
+        "go to the directory Hlas runs in, or set DATA_DIR; a first `hlas serve` makes one",
+    )
+
+
+async def examine_database(url: str) -> list[Finding]:
     try:
         connection = await connect(url)
     except AWAY as error:

@@ -17,7 +17,7 @@ from hlas.errors import DomainNotFound, DomainTaken, SlugTaken, TenantError, Ten
 from hlas.gate import OVERRIDES
 from hlas.limits import Limit
 from hlas.looks import Looks
-from hlas.origins import AllowedDomain
+from hlas.origins import LOCAL_HOSTS, AllowedDomain
 from hlas.payloads import Text, one_line
 from hlas.revisions import Expected
 
@@ -133,7 +133,7 @@ async def add(
             added = _tenant(tenant, sorted(str(domain) for domain in allowed))
             await record(connection, change, tenant["id"], "tenant.add", slug, after=_told(added))
     except asyncpg.UniqueViolationError as error:
-        raise _taken(error, slug) from None
+        raise await _taken(operators, error, slug, allowed) from None
     except asyncpg.CheckViolationError as error:
         raise TenantError(_CHECKS.get(error.constraint_name or "", "not allowed")) from None
     return added
@@ -213,7 +213,7 @@ async def add_domain(
             after = {"domain": str(domain)}
             await record(connection, change, UUID(tenant["id"]), "domain.add", slug, after=after)
     except asyncpg.UniqueViolationError as error:
-        raise _taken(error, str(domain)) from None
+        raise await _taken(operators, error, slug, [domain]) from None
     return str(domain)
 
 
@@ -230,6 +230,11 @@ async def remove_domain(
         before = {"domain": str(domain)}
         await record(connection, change, UUID(tenant["id"]), "domain.remove", slug, before)
     return str(domain)
+
+
+async def going_first(operators: Database, slug: str, domains: list[str]) -> list[Row]:
+    """Other tenants' entries that take some or all of the pages of these."""
+    return await operators.all(queries.domains_going_first, slug, domains)
 
 
 def parse_domain(text: str) -> AllowedDomain:
@@ -270,11 +275,25 @@ _CHECKS = {
 }
 
 
-def _taken(error: asyncpg.UniqueViolationError, what: str) -> TenantError:
-    if error.constraint_name == "uq_tenant_domains__domain":
+async def _taken(
+    operators: Database,
+    error: asyncpg.UniqueViolationError,
+    slug: str,
+    domains: list[AllowedDomain],
+) -> TenantError:
+    if error.constraint_name == "uq_tenants__slug":
+        return SlugTaken(f"{slug} exists already")
+    if error.constraint_name != "uq_tenant_domains__domain":
+        return DomainTaken(f"{slug}: the domain is on its list already")
+    # A tenant's own role sees no entry but its own, so it is not told whose this one is.
+    row = await operators.one(queries.holder_of_domain, slug, [str(domain) for domain in domains])
+    if row is None:
         return DomainTaken("the domain belongs to another tenant; remove it there first")
-    kind = SlugTaken if error.constraint_name == "uq_tenants__slug" else DomainTaken
-    return kind(f"{what} exists already")
+    domain, holder = row["domain"], row["slug"]
+    told = f"{domain} belongs to {holder}; free it with `hlas domain remove {holder} {domain}`"
+    if domain in LOCAL_HOSTS:
+        told += f", or name a port: {domain}:5500"
+    return DomainTaken(told)
 
 
 def _found(row: Row | None, slug: str) -> dict[str, Any]:

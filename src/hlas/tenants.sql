@@ -60,3 +60,30 @@ values ($1, $2, $3, $4, $5, $6)
 
 -- name: remove_domain
 delete from tenant_domains where tenant_id = $1 and domain = $2
+
+-- name: holder_of_domain
+select t.slug, d.domain
+from tenant_domains d
+join tenants t on t.id = d.tenant_id
+where d.domain = any ($2) and t.slug <> $1
+limit 1
+
+-- name: domains_going_first
+-- Entries of others that match pages of these, and that resolve_origin puts before them.
+select own.domain, t.slug as other_slug, other.domain as other_domain
+from tenant_domains own
+join tenants mine on mine.id = own.tenant_id
+join tenant_domains other on other.tenant_id <> own.tenant_id
+    and (other.scheme = own.scheme or other.scheme is null or own.scheme is null)
+    and (other.port = own.port or other.port is null or own.port is null)
+    and (
+        (other.host = own.host and other.is_wildcard = own.is_wildcard)
+        or (own.is_wildcard and right(other.host, length(own.host) + 1) = '.' || own.host)
+        or (other.is_wildcard and right(own.host, length(other.host) + 1) = '.' || other.host)
+    )
+    and (other.is_wildcard, -length(other.host), other.port is null, other.scheme is null)
+      < (own.is_wildcard, -length(own.host), own.port is null, own.scheme is null)
+join tenants t on t.id = other.tenant_id
+where mine.slug = $1 and own.domain = any ($2)
+order by own.domain, t.slug, other.domain
+limit 20

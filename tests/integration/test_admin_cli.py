@@ -25,7 +25,8 @@ async def test_keys(database_url: str, operators: Database, tmp_path: Path) -> N
 
     await tenants.add(operators, "Shop", "shop", [])
     code, out, err = run("admin-key", "add", "Ada")
-    assert (code, err.count("\n")) == (0, 1)
+    assert (code, err.count("\n")) == (0, 2)
+    assert "/console" in err
     key = out.strip()
     assert (await administrators.verify(operators, key)).role == "operator"
     code, out, _ = run("admin-key", "add", "Eva", "--tenant", "shop", "--json")

@@ -13,6 +13,7 @@ import typer
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from clusters import open_directory
+from hlas import __version__ as hlas_version
 from hlas import cli
 from processes import environment, hlas, serve_process
 from signing import Server
@@ -99,14 +100,57 @@ def test_help(tmp_path: Path) -> None:
     assert wanted <= set(found)
     for name, command in found.items():
         assert command.help, name
+        # A list of commands shows the first sentence; a longer one would be cut off.
+        assert len(re.split(r"\.\s", command.help)[0]) <= 64, name
         for parameter in command.params:
             assert getattr(parameter, "help", None), (name, parameter.name)
+            assert parameter.metavar or getattr(parameter, "is_flag", False), (name, parameter.name)
         options = {option for parameter in command.params for option in parameter.opts}
         # `serve` prints for people alone, `export` lines of JSON alone.
         assert "--json" in options or name in {"serve", "export"}, name
     status, text, _ = Shell(tmp_path, **environment()).run("--help")
     assert status == 0
     assert "Usage: hlas" in text
+    assert "..." not in text.partition("Commands:")[2].replace("remove ...", "")
+
+
+def test_misspelled(inside: Inside) -> None:
+    """What is not a command is one line that says where to look, and exit status 2."""
+    for arguments, told in (
+        (("tenant", "add", "Shop"), "missing option '--slug'; see `hlas tenant add --help`"),
+        (("tenants",), "no such command 'tenants'"),
+        (("tenant", "list", "--nothing"), "no such option: --nothing"),
+        (("tenant", "identity", "shop", "sometimes"), "'off', 'optional', 'required'"),
+        (("serve", "--port", "many"), "'--port'"),
+    ):
+        line = inside.fails(*arguments)
+        assert line.startswith("hlas: ")
+        assert told in line
+        assert inside.run(*arguments)[0] == 2
+    assert inside.run("--version")[:2] == (0, f"hlas {hlas_version}\n")
+
+
+def test_wrong_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Away from its directory a command says where it looked, and makes no second database."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("DATABASE_URL", "DATA_DIR", "WIDGET_SESSION_JWT_SECRET"):
+        monkeypatch.delenv(name, raising=False)
+    inside = Inside(capsys, monkeypatch)
+    for arguments in (
+        ("tenant", "list"),
+        ("domain", "add", "shop", "shop.example"),
+        ("admin-key", "add", "me"),
+        ("cleanup",),
+        ("secret", "rotate"),
+        ("backup", "file"),
+    ):
+        assert inside.fails(*arguments) == (
+            f"hlas: there is no database in {tmp_path}/.hlas; go to the directory Hlas runs in, "
+            "or set DATA_DIR"
+        )
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_signed_in_visitors(inside: Inside, tmp_path: Path) -> None:
@@ -151,9 +195,46 @@ def test_tenants(inside: Inside) -> None:
     assert inside.json("domain", "add", "shop", "localhost")["domain"] == "localhost"
     assert inside.json("domain", "remove", "shop", "SHOP.example.")["domain"] == "shop.example"
     assert inside.json("domain", "list", "shop") == ["*.xn--hky-ela4t.example", "localhost"]
-    assert "shop" in inside.run("tenant", "list")[1]
+    header, line = inside.run("tenant", "list")[1].splitlines()
+    assert (header.split()[0], line.split()[0]) == ("SLUG", "shop")
     assert inside.json("tenant", "remove", "shop", "--yes") == {"slug": "shop"}
     assert inside.json("tenant", "list") == []
+
+
+def test_next_steps(inside: Inside) -> None:
+    """Who added a tenant reads what to do next, with its own names in it."""
+    status, out, _ = inside.run("tenant", "add", "A", "--slug", "a", "--domain", "*.a.example")
+    assert status == 0
+    for word in ("Added a (*.a.example).", "/widget.js", "knowledge import FILE --tenant a"):
+        assert word in out
+    assert "doctor --page https://www.a.example --url https://" in out
+    out = inside.run("tenant", "add", "B", "--slug", "b", "--domain", "http://127.0.0.1:81")[1]
+    assert "doctor --page http://127.0.0.1:81 --url http://127.0.0.1:8000" in out
+    assert "hlas domain add c " in inside.run("tenant", "add", "C", "--slug", "c")[1]
+
+
+def test_shared_pages(inside: Inside) -> None:
+    """Where two tenants' entries match a page, the one that loses it is told, and only that one."""
+    inside.json("tenant", "add", "One", "--slug", "one", "--domain", "localhost")
+    for slug, domain, notes in (
+        ("two", "http://localhost:8190", []),
+        ("three", "localhost:8190", ["http://localhost:8190 of two"]),
+        ("four", "http://localhost", ["localhost:8190 of three", "http://localhost:8190 of two"]),
+        ("five", "a.shop.example", []),
+        ("six", "*.shop.example", ["a.shop.example of five"]),
+        ("seven", "b.shop.example", []),
+    ):
+        inside.run("tenant", "add", slug, "--slug", slug)
+        status, _, err = inside.run("domain", "add", slug, domain)
+        told = [
+            line.removeprefix("note: ").partition(" goes before")[0] for line in err.splitlines()
+        ]
+        assert (status, sorted(told)) == (0, sorted(notes)), err
+    line = inside.fails("domain", "add", "two", "localhost")
+    assert "localhost belongs to one" in line
+    assert "`hlas domain remove one localhost`" in line
+    assert "localhost:5500" in line
+    assert "on its list already" in inside.fails("domain", "add", "one", "localhost")
 
 
 def test_mistakes(inside: Inside) -> None:
@@ -216,7 +297,7 @@ def test_port_in_use(shell: Shell) -> None:
         port = str(taken.getsockname()[1])
         line = shell.fails("serve", "--port", port)
     assert port in line
-    assert "--port" in line
+    assert "--port (make run PORT=" in line
 
 
 def test_database_refuses(database_url: str, tmp_path: Path) -> None:
@@ -235,6 +316,8 @@ async def test_embedded() -> None:
     with open_directory() as directory:
         data = str(directory / "data")
         shell = Shell(directory, **environment(), DATA_DIR=data)
+        _, _, told = shell.run("tenant", "add", "First", "--slug", "first")
+        assert f"There was no database: making {data}." in told
         async with serve_process(DATA_DIR=data) as served:
             shell.json("tenant", "add", "Shop", "--slug", "shop", "--domain", "shop.example")
             origin = {"Origin": "https://shop.example"}
@@ -242,4 +325,8 @@ async def test_embedded() -> None:
             second = shell.fails("serve", "--port", "0")
             assert data in second
             assert await served.stop() == 0
-        assert {tenant["slug"] for tenant in shell.json("tenant", "list")} == {"demo", "shop"}
+            lines = served.output().decode().splitlines()
+        assert f"  data      {data}" in lines
+        assert lines[-1] == "Hlas has stopped."
+        slugs = {tenant["slug"] for tenant in shell.json("tenant", "list")}
+        assert slugs == {"demo", "first", "shop"}

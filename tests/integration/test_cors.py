@@ -48,11 +48,28 @@ async def test_preflight(site: Site, operators: Database) -> None:
         refused = await preflight(site, *origins)
         assert refused.status_code == 403
         assert allowed(refused) is None
+    denied = [line.get("origin") for line in site.live.events("origin_denied")]
+    assert denied == ["https://evil.example", None, None, None]
     closed = await preflight(site, site.origin, path="/admin/tenants")
     assert allowed(closed) is None
     await tenants.set_active(operators, site.slug, active=False)
     site.live.app.state.services.origins._known.clear()
     assert allowed(await preflight(site, site.origin)) is None
+
+
+async def test_denied_origins_are_named(site: Site) -> None:
+    """The log names the page that was refused, once a request and in our spelling only."""
+    for origin in (
+        "HTTPS://Evil.Example:443",
+        "https://evil.example/<b>",
+        "https://e\tvil.example",
+    ):
+        assert (await preflight(site, origin)).status_code == 403
+        headers = {"Origin": origin}
+        assert (await site.live.client.post("/widget/session", headers=headers)).is_client_error
+    for event in ("origin_denied", "session_denied"):
+        denied = [line.get("origin") for line in site.live.events(event)]
+        assert denied == ["https://evil.example", None, None], event
 
 
 async def test_every_answer(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:

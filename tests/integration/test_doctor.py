@@ -485,7 +485,13 @@ def test_command_on_faults(postgres_server: postgres.Server, tmp_path: Path) -> 
     assert "WIDGET_SESSION_JWT_SECRET" in found["settings"]["found"]
     status, found = run(DATA_DIR=str(tmp_path / "none"))
     assert (status, found["database"]["status"]) == (0, "warn")
+    assert str(tmp_path / "none") in found["database"]["found"]
     assert list(tmp_path.iterdir()) == [], "looking makes nothing"
+    text = hlas("doctor", cwd=tmp_path, **environment(DATA_DIR=str(tmp_path / "none"))).stdout
+    assert text.splitlines()[-1] == (
+        "-     not asked: allowlist, address, page, cors (--page URL --url URL)"
+    )
+    assert text.count("allowlist") == 1
     status, found = run(
         DATABASE_URL=url_of(postgres_server.url, "template1"), WIDGET_SESSION_JWT_SECRET=STRONG
     )

@@ -53,8 +53,8 @@ async def test_import_list_remove(database_url: str, operators: Database, tmp_pa
         database_url, "knowledge", "remove", found[0]["id"], "--tenant", "shop", "--json"
     )
     assert orjson.loads(removed.out) == {"removed": [found[0]["id"]]}
-    rest = await hlas(database_url, "knowledge", "list", "--tenant", "shop")
-    assert rest.out == f"{found[1]['id']}  cs  Kde jste?\n"
+    rest = await hlas(database_url, "knowledge", "list", "shop")
+    assert rest.out == f"{found[1]['id']}  cs   Kde jste?\n"
 
 
 async def test_errors_are_one_line(database_url: str, operators: Database, tmp_path: Path) -> None:
@@ -68,6 +68,8 @@ async def test_errors_are_one_line(database_url: str, operators: Database, tmp_p
         (("import", str(bad), "--tenant", "shop"), "bad.md, line 3: the answer is empty"),
         (("import", str(tmp_path / "no.md"), "--tenant", "shop"), "No such file"),
         (("import", str(good), "--tenant", "none"), "there is no tenant 'none'"),
+        (("list",), "name the tenant"),
+        (("list", "shop", "--tenant", "other"), "name one tenant"),
         (("remove", nobody, "--tenant", "shop"), f"there is no entry {nobody}"),
     ):
         outcome = await hlas(database_url, "knowledge", *arguments)

@@ -1,6 +1,7 @@
 """What visitors' browsers call. Tenant and conversation come from the verified token alone."""
 
 from collections.abc import Awaitable
+from contextlib import suppress
 from datetime import datetime
 from typing import Annotated, Any
 from uuid import UUID
@@ -170,8 +171,7 @@ async def open_session(request: Request) -> Response:
         answer, session = await _open(request, services)
     except errors.HlasError as error:
         if error.status < 500 and not isinstance(error, errors.RateLimited):
-            why = {"why": error.reason} if isinstance(error, errors.InvalidIdentity) else {}
-            telemetry.warning("session_denied", reason=error.code, **why)
+            telemetry.warning("session_denied", reason=error.code, **_told(request, error))
             services.metrics.session(error.code)
         raise
     _bind(request, session)
@@ -180,12 +180,25 @@ async def open_session(request: Request) -> Response:
     return json_response(answer, {"Cache-Control": "no-store"})
 
 
+def _told(request: Request, error: errors.HlasError) -> dict[str, str]:
+    """For who must mend it; the origin is spelled our way, never as it was sent."""
+    told = {"why": error.reason} if isinstance(error, errors.InvalidIdentity) else {}
+    with suppress(errors.InvalidOrigin):
+        told["origin"] = str(_origin(request))
+    return told
+
+
+def _origin(request: Request) -> Origin:
+    scope = request.scope
+    return sessions.request_origin(
+        header_values(scope, b"origin"), header_values(scope, b"referer")
+    )
+
+
 async def _open(request: Request, services: Services) -> tuple[dict[str, Any], Session]:
     scope = request.scope
     try:
-        origin = sessions.request_origin(
-            header_values(scope, b"origin"), header_values(scope, b"referer")
-        )
+        origin = _origin(request)
         host = await services.origins.active_host(origin)
     except (errors.InvalidOrigin, errors.DomainNotAllowed, errors.TenantInactive):
         await services.gate.admit(scope, SESSION)

@@ -1,10 +1,15 @@
 """The `hlas` command."""
 
 import sys
+from typing import Annotated
 
 import asyncpg
 import typer
 
+# Typer brings a Click of its own, and gives these no public name.
+from typer._click.exceptions import ClickException, NoArgsIsHelpError, UsageError
+
+from hlas import __version__
 from hlas.cli import (
     admin,
     database,
@@ -27,6 +32,27 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+
+
+def _show_version(wanted: bool) -> None:  # noqa: FBT001  # how Typer calls it
+    if wanted:
+        typer.echo(f"hlas {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    *,
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", is_eager=True, callback=_show_version, help="Show the version and exit."
+        ),
+    ] = False,
+) -> None:
+    del version
+
+
 app.command()(serve.serve)
 app.command()(database.migrate)
 app.command()(operate.cleanup)
@@ -47,10 +73,27 @@ app.add_typer(secrets.secret, name="secret")
 def main() -> None:
     """Run a command; whatever goes wrong is one clear line and a non-zero exit."""
     try:
-        app()
+        sys.exit(app(standalone_mode=False))
+    except NoArgsIsHelpError as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except ClickException as error:
+        typer.echo(f"hlas: {_sentence(error)}", err=True)
+        sys.exit(error.exit_code)
+    except typer.Abort:
+        sys.exit("hlas: nothing was done")
     except (ConfigurationError, TenantError, EmbeddedPostgresError) as error:
         sys.exit(f"hlas: {error}")
     except HlasError as error:
         sys.exit(f"hlas: {error.message}")
     except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
         sys.exit(f"hlas: the database cannot be used: {error}")
+
+
+def _sentence(error: ClickException) -> str:
+    """What is wrong with the words of a command, in one line, and where its words are listed."""
+    told = " ".join(error.format_message().split()).rstrip(".")
+    told = told[:1].lower() + told[1:]
+    if isinstance(error, UsageError) and error.ctx is not None:
+        told += f"; see `{error.ctx.command_path} --help`"
+    return told

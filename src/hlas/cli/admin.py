@@ -14,12 +14,14 @@ admin_key = typer.Typer(
     help="Keys to the admin API and the console: add, list, revoke.", no_args_is_help=True
 )
 
-Tenant = Annotated[str | None, typer.Option(help="A tenant's slug; without it, all tenants.")]
+Tenant = Annotated[
+    str | None, typer.Option(metavar="SLUG", help="A tenant's slug; without it, all tenants.")
+]
 
 
 @admin_key.command("add")
 def add_key(
-    name: Annotated[str, typer.Argument(help="Who or what will use it.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Who or what will use it.")],
     tenant: Tenant = None,
     *,
     as_json: AsJson = False,
@@ -30,6 +32,8 @@ def add_key(
     if not as_json:
         typer.echo(f"A key to {reach} for {name}. Keep it now, it is not shown again:", err=True)
     show({**added, "key": key}, as_json=as_json, text=key)
+    if not as_json:
+        typer.echo("Sign in with it at /console of your Hlas.", err=True)
 
 
 @admin_key.command("list")
@@ -54,7 +58,9 @@ def _state(key: dict[str, Any]) -> str:
 
 @admin_key.command("revoke")
 def revoke_key(
-    prefix: Annotated[str, typer.Argument(help="The start of the key, as `list` shows it.")],
+    prefix: Annotated[
+        str, typer.Argument(metavar="PREFIX", help="The start of the key, as `list` shows it.")
+    ],
     *,
     as_json: AsJson = False,
 ) -> None:
@@ -66,9 +72,12 @@ def revoke_key(
 def audit(
     tenant: Tenant = None,
     action: Annotated[
-        str | None, typer.Option(help="tenant.add, or all of tenant, domain, knowledge ...")
+        str | None,
+        typer.Option(metavar="ACTION", help="tenant.add, or all of tenant, domain, knowledge ..."),
     ] = None,
-    limit: Annotated[int, typer.Option(min=1, max=10_000, help="How many, newest first.")] = 50,
+    limit: Annotated[
+        int, typer.Option(metavar="N", min=1, max=10_000, help="How many, newest first.")
+    ] = 50,
     *,
     as_json: AsJson = False,
 ) -> None:

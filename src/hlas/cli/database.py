@@ -13,6 +13,7 @@ from hlas import migrations, postgres, telemetry
 from hlas import settings as configuration
 from hlas.db import Database, connect
 from hlas.migrations.roles import OPERATOR
+from hlas.postgres.cluster import locate
 from hlas.settings import ConfigurationError, Settings
 
 Result = TypeVar("Result")
@@ -28,12 +29,30 @@ def prepare() -> Settings:
     return settings
 
 
+def is_missing(settings: Settings) -> bool:
+    """Whether there is no embedded database where these settings look for it."""
+    return settings.embedded and locate(settings.data_dir.resolve()) is None
+
+
+def require_database(settings: Settings) -> None:
+    """In the wrong directory a command must not start a second, empty one."""
+    if is_missing(settings):
+        raise ConfigurationError(
+            f"there is no database in {settings.data_dir.resolve()}; go to the directory Hlas "
+            "runs in, or set DATA_DIR"
+        )
+
+
 @contextmanager
-def database_url(settings: Settings) -> Iterator[str]:
+def database_url(settings: Settings, *, make: bool = False) -> Iterator[str]:
     """The database of these settings; an embedded one is started when it does not run."""
     if settings.database_url:
         yield settings.database_url
         return
+    if not make:
+        require_database(settings)
+    elif is_missing(settings):
+        typer.echo(f"There was no database: making {settings.data_dir.resolve()}.", err=True)
     with postgres.running(settings.data_dir) as server:
         yield server.url
 
@@ -59,7 +78,7 @@ def upgrade(url: str) -> None:
         migrations.upgrade(url)
 
 
-def with_operators(work: Callable[[Database], Awaitable[Result]]) -> Result:
+def with_operators(work: Callable[[Database], Awaitable[Result]], *, make: bool = False) -> Result:
     """Run a command as the operators' role, on a running or a resting database."""
     settings = prepare()
 
@@ -70,7 +89,7 @@ def with_operators(work: Callable[[Database], Awaitable[Result]]) -> Result:
         finally:
             await database.close()
 
-    with database_url(settings) as url:
+    with database_url(settings, make=make) as url:
         upgrade(url)
         return asyncio.run(run(url))
 
@@ -85,7 +104,7 @@ def show(value: object, *, as_json: bool, text: str) -> None:
 def migrate(*, as_json: AsJson = False) -> None:
     """Bring the database's schema up to date."""
     settings = prepare()
-    with database_url(settings) as url:
+    with database_url(settings, make=True) as url:
         upgrade(url)
     head = migrations.head()
     show({"revision": head}, as_json=as_json, text=f"The schema is at revision {head}.")

@@ -12,11 +12,12 @@ from hlas import knowledge as entries
 from hlas import knowledge_files, tenants
 from hlas.cli.database import AsJson, show, with_operators
 from hlas.db import Database
+from hlas.errors import TenantError
 from hlas.language import Language
 
 knowledge = typer.Typer(help="What a tenant's assistant knows: import, list, remove.")
 
-Tenant = Annotated[str, typer.Option(help="The tenant's slug.")]
+Tenant = Annotated[str, typer.Option(metavar="SLUG", help="The tenant's slug.")]
 
 
 async def _tenant_id(operators: Database, slug: str) -> UUID:
@@ -28,13 +29,15 @@ def import_file(
     file: Annotated[
         Path,
         typer.Argument(
+            metavar="FILE",
             help="Markdown (`## question`, then the answer) or CSV (question, answer, "
-            "keywords, language)."
+            "keywords, language).",
         ),
     ],
     tenant: Tenant,
     language: Annotated[
-        Language | None, typer.Option(help="The language of entries that name none.")
+        Language | None,
+        typer.Option(metavar="LANGUAGE", help="cs or en, for entries that name no language."),
     ] = None,
     *,
     replace: Annotated[
@@ -42,7 +45,10 @@ def import_file(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Add entries from a file; those with a known question are updated. All of them or none."""
+    """Add entries from a file, or update those it names anew.
+
+    An entry is known by its question. All of them or none.
+    """
     found = knowledge_files.read(file, language)
 
     async def work(operators: Database) -> entries.Saved:
@@ -73,14 +79,24 @@ def import_file(
 
 
 @knowledge.command("list")
-def list_entries(tenant: Tenant, *, as_json: AsJson = False) -> None:
+def list_entries(
+    slug: Annotated[str | None, typer.Argument(metavar="SLUG", help="The tenant's slug.")] = None,
+    tenant: Annotated[str | None, typer.Option(metavar="SLUG", help="The same.")] = None,
+    *,
+    as_json: AsJson = False,
+) -> None:
     """List a tenant's entries."""
+    if slug and tenant and slug != tenant:
+        raise TenantError("name one tenant")
+    whose = slug or tenant
+    if not whose:
+        raise TenantError("name the tenant: `hlas knowledge list SLUG`")
 
     async def work(operators: Database) -> list[dict[str, Any]]:
-        return await entries.listed(operators, await _tenant_id(operators, tenant))
+        return await entries.listed(operators, await _tenant_id(operators, whose))
 
     found = with_operators(work)
-    lines = [f"{one['id']}  {one['language'] or '--'}  {one['question']}" for one in found]
+    lines = [f"{one['id']}  {one['language'] or 'any':<3}  {one['question']}" for one in found]
     show(
         found,
         as_json=as_json,
@@ -90,7 +106,9 @@ def list_entries(tenant: Tenant, *, as_json: AsJson = False) -> None:
 
 @knowledge.command()
 def remove(
-    entry: Annotated[list[UUID], typer.Argument(help="Ids from `hlas knowledge list`.")],
+    entry: Annotated[
+        list[UUID], typer.Argument(metavar="ID", help="Ids from `hlas knowledge list`.")
+    ],
     tenant: Tenant,
     *,
     as_json: AsJson = False,

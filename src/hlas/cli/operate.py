@@ -13,22 +13,34 @@ import typer
 
 from hlas import backups, messages, privacy, retention
 from hlas import settings as configuration
-from hlas.cli.database import AsJson, database_url, prepare, show, with_operators
+from hlas.cli.database import (
+    AsJson,
+    database_url,
+    is_missing,
+    prepare,
+    require_database,
+    show,
+    with_operators,
+)
 from hlas.db import Database
 from hlas.doctor import examine
 from hlas.errors import TenantError
 from hlas.finding import Finding
-from hlas.postgres.cluster import locate
 from hlas.privacy import Count, Progress, Subject
 from hlas.settings import ConfigurationError, Settings
 
-Tenant = Annotated[str, typer.Option(help="The tenant's slug.")]
-Visitor = Annotated[str | None, typer.Option(help="The visitor's id, as the page gave it.")]
+Tenant = Annotated[str, typer.Option(metavar="SLUG", help="The tenant's slug.")]
+Visitor = Annotated[
+    str | None, typer.Option(metavar="ID", help="The visitor's id, as the page gave it.")
+]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
 
 
 def cleanup(*, as_json: AsJson = False) -> None:
-    """Remove what has outlived its time: conversations past retention, old idempotency keys."""
+    """Remove what has outlived its time.
+
+    Conversations past their tenant's retention, and old idempotency keys.
+    """
     hours = configuration.load().idempotency_ttl_hours
 
     async def work(operators: Database) -> tuple[dict[str, Count], int]:
@@ -55,7 +67,8 @@ def export(
     tenant: Tenant,
     visitor: Visitor = None,
     output: Annotated[
-        Path | None, typer.Option(help="A file to write; without it, standard output.")
+        Path | None,
+        typer.Option(metavar="FILE", help="A file to write; without it, standard output."),
     ] = None,
     *,
     anonymous: Annotated[
@@ -117,7 +130,9 @@ def _progress(label: str, count: Count) -> Iterator[Progress]:
 def erase(
     tenant: Tenant,
     visitor: Visitor = None,
-    conversation: Annotated[UUID | None, typer.Option(help="One conversation's id.")] = None,
+    conversation: Annotated[
+        UUID | None, typer.Option(metavar="ID", help="One conversation's id.")
+    ] = None,
     *,
     anonymise: Annotated[
         bool,
@@ -126,7 +141,7 @@ def erase(
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Delete a visitor's conversations, or one conversation, for good."""
+    """Delete a visitor's conversations, or just one, for good."""
     if bool(visitor) == bool(conversation):
         raise TenantError("name either --visitor or --conversation")
     work = privacy.anonymise if anonymise else privacy.erase
@@ -164,10 +179,17 @@ def _words(count: Count) -> str:
 
 
 def backup(
-    file: Annotated[Path, typer.Argument(help="The file to write.")], *, as_json: AsJson = False
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The file to write.")],
+    *,
+    as_json: AsJson = False,
 ) -> None:
-    """Back up the embedded database into one file; the service may run meanwhile."""
-    size = backups.backup(_embedded("pg_dump").data_dir, file)
+    """Back up the embedded database into one file.
+
+    The service may run meanwhile.
+    """
+    settings = _embedded("pg_dump")
+    require_database(settings)
+    size = backups.backup(settings.data_dir, file)
     show(
         {"file": str(file), "bytes": size},
         as_json=as_json,
@@ -176,15 +198,18 @@ def backup(
 
 
 def restore(
-    file: Annotated[Path, typer.Argument(help="A file that `hlas backup` wrote.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A file that `hlas backup` wrote.")],
     *,
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Replace the embedded database by a backup; the service must not run."""
+    """Replace the embedded database by a backup.
+
+    The service must not run.
+    """
     settings = _embedded("pg_restore")
     if not yes:
-        _ask(f"Replace everything in {settings.data_dir} by {file}?")
+        _ask(f"Replace everything in {settings.data_dir.resolve()} by {file}?")
     found = backups.restore(settings.data_dir, file)
     show(
         found,
@@ -208,25 +233,42 @@ MARKS = {"ok": "ok", "warn": "WARN", "fail": "FAIL", "skip": "-"}
 
 def doctor(
     url: Annotated[
-        str | None, typer.Option(help="Where visitors reach Hlas, as https://chat.example.com.")
+        str | None,
+        typer.Option(metavar="URL", help="Where visitors reach Hlas: https://chat.example.com."),
     ] = None,
     page: Annotated[
-        str | None, typer.Option(help="A page with the widget, as https://shop.example/.")
+        str | None,
+        typer.Option(metavar="URL", help="A page with the widget: https://shop.example/."),
     ] = None,
     *,
     as_json: AsJson = False,
 ) -> None:
     """Look for what goes wrong, and say how to mend it. Exit status 1 when something must be."""
     found = _examine(url, page)
+    unasked = [one.name for one in found if _is_unasked(one, url, page)]
     width = max(len(one.name) for one in found)
     lines = []
     for one in found:
+        if one.name in unasked:
+            continue
         lines.append(f"{MARKS[one.status]:<5} {one.name:<{width}}  {one.found}")
         if one.mend and one.status != "ok":
             lines.append(f"{'':<{width + 8}}mend: {one.mend}")
+    if unasked:
+        lines.append(f"-     not asked: {', '.join(unasked)} (--page URL --url URL)")
     show([one.told() for one in found], as_json=as_json, text="\n".join(lines))
     if any(one.status == "fail" for one in found):
         raise typer.Exit(1)
+
+
+def _is_unasked(one: Finding, url: str | None, page: str | None) -> bool:
+    """Left out only because the page or the service was not named."""
+    needs_page, needs_url = (
+        one.name in {"allowlist", "page", "cors"},
+        one.name in {"address", "cors"},
+    )
+    unnamed = (needs_page and page is None) or (needs_url and url is None)
+    return unnamed and one.status == "skip"
 
 
 def _examine(service: str | None, page: str | None) -> list[Finding]:
@@ -234,7 +276,7 @@ def _examine(service: str | None, page: str | None) -> list[Finding]:
         settings = prepare()
     except ConfigurationError as error:
         return [Finding("settings", "fail", str(error), "correct it in the environment or .env")]
-    if settings.embedded and locate(settings.data_dir.resolve()) is None:
+    if is_missing(settings):
         return asyncio.run(examine(settings, None, service=service, page=page))
     with database_url(settings) as url:
         return asyncio.run(examine(settings, url, service=service, page=page))

@@ -3,7 +3,7 @@
 import typer
 
 from hlas import keys
-from hlas.cli.database import AsJson, prepare, show
+from hlas.cli.database import AsJson, prepare, require_database, show
 from hlas.keys import FileKeys
 from hlas.settings import ConfigurationError
 from hlas.tokens import key_id
@@ -13,8 +13,13 @@ secret = typer.Typer(help="The secrets that sign visitors' tokens.", no_args_is_
 
 @secret.command()
 def rotate(*, as_json: AsJson = False) -> None:
-    """Sign with a new secret from now on; tokens signed with the last ones stay valid."""
-    source = keys.from_settings(prepare())
+    """Sign with a new secret from now on.
+
+    Tokens signed with the last ones stay valid.
+    """
+    settings = prepare()
+    require_database(settings)
+    source = keys.from_settings(settings)
     if not isinstance(source, FileKeys):
         raise ConfigurationError(
             "WIDGET_SESSION_JWT_SECRETS: secrets come from the environment; put a new one in "

@@ -8,7 +8,7 @@ import socket
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from multiprocessing.connection import wait
 from pathlib import Path
@@ -30,9 +30,15 @@ START_SECONDS = 120.0
 
 
 def serve(
-    host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="The port to listen on.")] = 8000,
-    workers: Annotated[int, typer.Option(min=1, max=256, help="Worker processes.")] = 1,
+    host: Annotated[
+        str, typer.Option(metavar="ADDRESS", help="The address to listen on.")
+    ] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option(metavar="N", min=0, max=65535, help="The port to listen on.")
+    ] = 8000,
+    workers: Annotated[
+        int, typer.Option(metavar="N", min=1, max=256, help="Worker processes.")
+    ] = 1,
 ) -> None:
     """Migrate the database and serve."""
     settings = configuration.load()
@@ -43,13 +49,13 @@ def serve(
     signal.signal(signal.SIGTERM, _leave)
     listener = _listen(host, port)
     try:
-        with _database(settings) as url:
+        with ExitStack() as farewell, _database(settings) as url:
             upgrade(url)
             if settings.embedded:
                 asyncio.run(demo.ensure(url))
             # Before there are several workers that would each make a secret.
             keys.from_settings(settings)
-            _run(settings, url, listener, workers)
+            _run(settings, url, listener, workers, farewell)
     except KeyboardInterrupt:
         sys.exit(130)
     finally:
@@ -84,7 +90,8 @@ def _listen(host: str, port: int) -> socket.socket:
         listener.close()
         if error.errno == errno.EADDRINUSE:
             raise ConfigurationError(
-                f"port {port} on {host} is in use; stop what uses it or choose another with --port"
+                f"port {port} on {host} is in use; stop what uses it, or choose another with "
+                "--port (make run PORT=8001)"
             ) from None
         raise ConfigurationError(f"cannot listen on {host}:{port}: {error.strerror}") from None
     listener.set_inheritable(True)  # the standard library's own signature
@@ -124,8 +131,10 @@ class _SeveralWorkers(Multiprocess):
             self.welcome()
 
 
-def _run(settings: Settings, url: str, listener: socket.socket, workers: int) -> None:
-    welcome = partial(_welcome, settings, listener, workers)
+def _run(
+    settings: Settings, url: str, listener: socket.socket, workers: int, farewell: ExitStack
+) -> None:
+    welcome = partial(_welcome, settings, listener, workers, farewell)
     if workers == 1:
         from hlas.app import create_app  # noqa: PLC0415  # workers load it themselves
 
@@ -147,7 +156,10 @@ def _run(settings: Settings, url: str, listener: socket.socket, workers: int) ->
         os.rmdir(directory)  # noqa: PTH106  # the pair of mkdtemp
 
 
-def _welcome(settings: Settings, listener: socket.socket, workers: int) -> None:
+def _welcome(
+    settings: Settings, listener: socket.socket, workers: int, farewell: ExitStack
+) -> None:
+    """What to open and to try; who was told that it runs is told when it has stopped."""
     host, port = listener.getsockname()[:2]
     base = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
     lines = [f"Hlas is ready on {base}"]
@@ -158,7 +170,7 @@ def _welcome(settings: Settings, listener: socket.socket, workers: int) -> None:
             f"            {base}/docs     the API",
             "  try       .venv/bin/hlas admin-key add me     a key to sign in to the console",
             "            .venv/bin/hlas tenant add 'My shop' --slug shop --domain shop.example",
-            f"  data      {settings.data_dir}",
+            f"  data      {settings.data_dir.resolve()}",
         ]
     if workers > 1 and not settings.redis_url:
         lines.append(
@@ -167,3 +179,4 @@ def _welcome(settings: Settings, listener: socket.socket, workers: int) -> None:
         )
     lines.append("  stop      Ctrl-C")
     typer.echo("\n".join(lines), err=True)
+    farewell.callback(typer.echo, "Hlas has stopped.", err=True)

@@ -1,6 +1,6 @@
 """Tenants and their domains from the command line."""
 
-from typing import Annotated
+from typing import Annotated, Any
 from uuid import UUID
 
 import typer
@@ -8,46 +8,87 @@ import typer
 from hlas import tenants, visitor_keys
 from hlas.cli.database import AsJson, show, with_operators
 from hlas.db import Database
+from hlas.origins import LOCAL_HOSTS, AllowedDomain
 from hlas.tenants import IdentityMode
 
 tenant = typer.Typer(
-    help="Websites' owners: add, list, enable, disable, identity, sign-out, remove.",
+    help="Websites' owners: add, list, disable, sign out, remove ...",
     no_args_is_help=True,
 )
 domain = typer.Typer(help="The domains a tenant's widget may be used on.", no_args_is_help=True)
 
-Slug = Annotated[str, typer.Argument(help="The tenant's slug.")]
+Slug = Annotated[str, typer.Argument(metavar="SLUG", help="The tenant's slug.")]
 Domain = Annotated[
-    str, typer.Argument(help="example.com, *.example.com, http://example.com:8080, localhost")
+    str,
+    typer.Argument(
+        metavar="DOMAIN", help="shop.example, *.shop.example, http://127.0.0.1:5500 ..."
+    ),
 ]
 
 
 @tenant.command("add")
 def add_tenant(
-    name: Annotated[str, typer.Argument(help="The name people know it by.")],
-    slug: Annotated[str, typer.Option(help="Its short name: a-z, 0-9 and -.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The name people know it by.")],
+    slug: Annotated[str, typer.Option(metavar="SLUG", help="Its short name: a-z, 0-9 and -.")],
     domain: Annotated[
-        list[str] | None, typer.Option(help="A domain it allows; may be repeated.")
+        list[str] | None,
+        typer.Option(
+            metavar="DOMAIN",
+            help="A domain it allows: shop.example, *.shop.example, http://127.0.0.1:5500; may be "
+            "repeated.",
+        ),
     ] = None,
     *,
     as_json: AsJson = False,
 ) -> None:
-    """Add a tenant."""
-    added = with_operators(lambda operators: tenants.add(operators, name, slug, domain or []))
-    domains = ", ".join(added["domains"]) or "no domain yet: `hlas domain add`"
-    show(added, as_json=as_json, text=f"Added {slug} ({domains}).")
+    """Add a tenant, and a database where there is none yet."""
+
+    async def work(operators: Database) -> dict[str, Any]:
+        added = await tenants.add(operators, name, slug, domain or [])
+        await _warn(operators, slug, added["domains"])
+        return added
+
+    added = with_operators(work, make=True)
+    show(added, as_json=as_json, text=_next_steps(slug, added["domains"]))
+
+
+async def _warn(operators: Database, slug: str, domains: list[str]) -> None:
+    """Of others' entries that the pages of these belong to nevertheless."""
+    for row in await tenants.going_first(operators, slug, domains):
+        told = f"{row['other_domain']} of {row['other_slug']} goes before {row['domain']}"
+        typer.echo(f"note: {told}; what both match is {row['other_slug']}'s", err=True)
+
+
+def _next_steps(slug: str, domains: list[str]) -> str:
+    if not domains:
+        return f"Added {slug}.\n  allow     hlas domain add {slug} shop.example"
+    page = domains[0].replace("*.", "www.")
+    local = AllowedDomain.parse(page).host in LOCAL_HOSTS
+    if "://" not in page:
+        page = f"http://{page}" if local else f"https://{page}"
+    base = "http://127.0.0.1:8000" if local else "https://chat.example.com"
+    return "\n".join(
+        [
+            f"Added {slug} ({', '.join(domains)}).",
+            f'  page      <script type="module" src="{base}/widget.js"></script>',
+            f"  answers   hlas knowledge import FILE --tenant {slug}",
+            f"  check     hlas doctor --page {page} --url {base}",
+        ]
+    )
 
 
 @tenant.command("list")
 def list_tenants(*, as_json: AsJson = False) -> None:
     """List all tenants."""
     found = with_operators(tenants.listed)
-    lines = [
+    lines = [f"{'SLUG':<20} {'STATE':<9} {'NAME':<24} DOMAINS"]
+    lines += [
         f"{one['slug']:<20} {'active' if one['is_active'] else 'disabled':<9} {one['name']:<24} "
         f"{', '.join(one['domains'])}"
         for one in found
     ]
-    show(found, as_json=as_json, text="\n".join(lines) or "No tenants yet: `hlas tenant add`.")
+    text = "\n".join(lines) if found else "No tenants yet: `hlas tenant add`."
+    show(found, as_json=as_json, text=text)
 
 
 @tenant.command()
@@ -59,7 +100,10 @@ def enable(slug: Slug, *, as_json: AsJson = False) -> None:
 
 @tenant.command()
 def disable(slug: Slug, *, as_json: AsJson = False) -> None:
-    """Stop a tenant's sessions and origins at once; nothing is deleted."""
+    """Stop a tenant's sessions and origins at once.
+
+    Nothing is deleted.
+    """
     with_operators(lambda operators: tenants.set_active(operators, slug, active=False))
     show({"slug": slug, "is_active": False}, as_json=as_json, text=f"Disabled {slug}.")
 
@@ -67,11 +111,19 @@ def disable(slug: Slug, *, as_json: AsJson = False) -> None:
 @tenant.command()
 def identity(
     slug: Slug,
-    mode: Annotated[IdentityMode, typer.Argument(help="Whether visitors prove who they are.")],
+    mode: Annotated[
+        IdentityMode,
+        typer.Argument(
+            metavar="MODE", help="Whether visitors prove who they are: off, optional, required."
+        ),
+    ],
     *,
     as_json: AsJson = False,
 ) -> None:
-    """Let visitors prove who they are with what the tenant's server signs, or make them."""
+    """Let visitors prove who they are, or make them.
+
+    With what the tenant's server signs: see `hlas visitor-key`.
+    """
 
     async def work(operators: Database) -> bool:
         changed = await tenants.update(operators, slug, {"identity_mode": mode})
@@ -108,7 +160,13 @@ def remove(
 @domain.command("add")
 def add_domain(slug: Slug, name: Domain, *, as_json: AsJson = False) -> None:
     """Allow a domain."""
-    added = with_operators(lambda operators: tenants.add_domain(operators, slug, name))
+
+    async def work(operators: Database) -> str:
+        added = await tenants.add_domain(operators, slug, name)
+        await _warn(operators, slug, [added])
+        return added
+
+    added = with_operators(work)
     show({"slug": slug, "domain": added}, as_json=as_json, text=f"{slug} allows {added}.")
 
 

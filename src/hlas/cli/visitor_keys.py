@@ -14,11 +14,11 @@ from hlas.errors import TenantError
 from hlas.identities import Key
 
 visitor_key = typer.Typer(
-    help="Keys a tenant's server signs its visitors' identities with: add, list, remove.",
+    help="Keys a tenant's server signs its visitors' ids with.",
     no_args_is_help=True,
 )
 
-Slug = Annotated[str, typer.Argument(help="The tenant's slug.")]
+Slug = Annotated[str, typer.Argument(metavar="SLUG", help="The tenant's slug.")]
 
 
 async def _tenant_id(operators: Database, slug: str) -> UUID:
@@ -30,7 +30,9 @@ def add_key(
     slug: Slug,
     public_key: Annotated[
         Path | None,
-        typer.Option(help="A PEM file: P-256 for ES256, RSA for RS256; without it, HS256."),
+        typer.Option(
+            metavar="FILE", help="A PEM file: P-256 for ES256, RSA for RS256; without it, HS256."
+        ),
     ] = None,
     *,
     as_json: AsJson = False,
@@ -75,11 +77,14 @@ def list_keys(slug: Slug, *, as_json: AsJson = False) -> None:
 @visitor_key.command("remove")
 def remove_key(
     slug: Slug,
-    kid: Annotated[str, typer.Argument(help="The key's id, as `list` shows it.")],
+    kid: Annotated[str, typer.Argument(metavar="KID", help="The key's id, as `list` shows it.")],
     *,
     as_json: AsJson = False,
 ) -> None:
-    """Refuse what a key signs from now on; `hlas tenant sign-out` also ends open sessions."""
+    """Refuse what a key signs from now on.
+
+    `hlas tenant sign-out` also ends the sessions that are open.
+    """
 
     async def work(operators: Database) -> None:
         await keys.remove(operators, await _tenant_id(operators, slug), kid)
