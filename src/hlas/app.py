@@ -15,7 +15,7 @@ from hlas.api.direct import DirectRoutes
 from hlas.api.express import Express
 from hlas.body import BodyMiddleware
 from hlas.cors import CorsMiddleware, Readers
-from hlas.gate import MESSAGES, AddressLimitMiddleware
+from hlas.gate import MESSAGES, REPLIES, SESSION, AddressLimitMiddleware
 from hlas.server import settle
 from hlas.services import Services
 from hlas.settings import Settings
@@ -67,8 +67,15 @@ def create_app(settings: Settings, database_url: str | None = None) -> FastAPI:
         if isinstance(route, APIRoute) and "{" not in route.path
     )
     # The last one added is the outermost: a request passes them from the bottom up.
-    # The hot path skips the router, which still documents it and answers other methods.
-    app.add_middleware(DirectRoutes, endpoints={("POST", MESSAGES): widget.create_message})
+    # What visitors call most skips the router, which still documents it and answers other methods.
+    app.add_middleware(
+        DirectRoutes,
+        endpoints={
+            ("POST", MESSAGES): widget.create_message,
+            ("POST", REPLIES): widget.create_reply,
+            ("POST", SESSION): widget.open_session,
+        },
+    )
     app.add_middleware(BodyMiddleware, largest=settings.max_json_body_bytes)
     app.add_middleware(errors.ErrorBoundary, metrics=services.metrics)
     app.add_middleware(CorsMiddleware, readers=readers)

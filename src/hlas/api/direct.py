@@ -11,7 +11,7 @@ Endpoint = Callable[[Request], Awaitable[Response]]
 
 
 class DirectRoutes:
-    """Innermost: matching every route and solving no dependencies cost more than a message."""
+    """Innermost: matching every route and solving no dependencies cost more than most answers."""
 
     def __init__(self, app: Application, endpoints: Mapping[tuple[str, str], Endpoint]) -> None:
         self.app = app
