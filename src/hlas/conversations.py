@@ -29,6 +29,8 @@ class Search:
     since: datetime | None = None
     until: datetime | None = None
     text: str | None = None
+    # Also those that nobody has written in yet.
+    empty: bool = True
 
 
 async def find(
@@ -41,9 +43,10 @@ async def find(
 ) -> tuple[list[dict[str, Any]], UUID | None]:
     """A page of conversations, newest first, and where the next one starts.
 
-    A page of a search for a text may hold less than `limit`, or nothing, and still have a next.
+    A page of a search for a text, or without the empty ones, may hold less than `limit`, or
+    nothing, and still have a next.
     """
-    looked_at = LOOKED_AT if search.text else limit + 1
+    looked_at = LOOKED_AT if search.text or not search.empty else limit + 1
     rows = await database.all(
         queries.find_conversations,
         tenant_id,
@@ -54,6 +57,7 @@ async def find(
         search.text,
         looked_at,
         limit + 1,
+        search.empty,
     )
     found = [row for row in rows if row["id"] is not None]
     page = found[:limit]
@@ -63,6 +67,15 @@ async def find(
     elif rows[0]["looked_at"] == looked_at:
         following = rows[0]["last_id"]
     return [_summary(row) for row in page], following
+
+
+async def last_words(
+    database: Database, tenant_id: UUID, found: list[dict[str, Any]]
+) -> dict[str, str]:
+    """The beginning of what the visitor wrote last in each of some conversations."""
+    ids = [UUID(one["id"]) for one in found]
+    rows = await database.all(queries.last_words, tenant_id, ids)
+    return {str(row["conversation_id"]): row["text"] for row in rows}
 
 
 async def by_id(database: Database, tenant_id: UUID, conversation_id: UUID) -> dict[str, Any]:

@@ -22,7 +22,7 @@ found as (
           and strpos(knowledge_fold(m.content), knowledge_fold($6)) > 0
         limit 1
     ) as text on true
-    where $6::text is null or text.there
+    where ($6::text is null or text.there) and ($9::bool or l.last_seq > 0)
     order by l.id desc
     limit $8
 )
@@ -38,6 +38,17 @@ left join lateral (
     limit 1
 ) as m on true
 order by f.id desc
+
+-- name: last_words
+select c.id as conversation_id, m.text
+from unnest($2::uuid[]) as c (id)
+cross join lateral (
+    select left(content, 160) as text
+    from messages
+    where tenant_id = $1 and conversation_id = c.id and role = 'user'
+    order by seq desc
+    limit 1
+) as m
 
 -- name: conversation_by_id
 select id, status, visitor_id, is_verified, origin, meta, last_seq, last_message_at, created_at

@@ -1,6 +1,6 @@
 """Everybody can use it: screen readers, keyboards, small screens, any colour, either direction."""
 
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from axe_playwright_python.async_playwright import Axe
@@ -102,6 +102,36 @@ async def test_the_keyboard_does_everything(context: BrowserContext, shop: Shop)
     await expect(visitor.panel).to_be_hidden()
     await expect(visitor.launcher).to_be_focused()
     no_problems(visitor)
+
+
+@pytest.mark.parametrize("colours", ["none", "active"])
+async def test_the_field_has_one_ring(
+    browser: Browser, shop: Shop, colours: Literal["none", "active"]
+) -> None:
+    """Around the whole form, none inside it; an outline, which forced colours keep."""
+    context = await browser.new_context(forced_colors=colours)
+    visitor = await shop.arrive(context)
+    await visitor.open()
+    await expect(visitor.field).to_be_focused()
+    await expect(visitor.field).to_have_css("outline-style", "none")
+    form = visitor.page.locator("hlas-chat form")
+    await expect(form).to_have_css("outline-style", "solid")
+    await expect(form).to_have_css("outline-width", "2px")
+    await context.close()
+
+
+async def test_the_launcher_is_a_circle(context: BrowserContext, shop: Shop) -> None:
+    """As wide as high, open and closed; with a word on it, it is as wide as the word needs."""
+    visitor = await shop.arrive(context)
+    for _ in range(2):
+        box = await visitor.launcher.bounding_box()
+        assert box is not None
+        assert (box["width"], box["height"]) == (60, 60)
+        await visitor.launcher.click()
+    visitor = await shop.arrive(context, 'data-launcher="Ask us"')
+    box = await visitor.launcher.bounding_box()
+    assert box is not None
+    assert box["width"] > 100
 
 
 async def test_what_screen_readers_get(context: BrowserContext, shop: Shop) -> None:

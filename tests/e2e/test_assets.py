@@ -56,7 +56,7 @@ async def test_another_version_is_not_found(live_server: Live) -> None:
 
 async def test_the_demo_page_has_a_strict_policy(live_server: Live) -> None:
     """Nothing inline, nothing foreign, no framing; head requests work."""
-    for path in ("/demo", "/demo/en"):
+    for path in ("/demo", "/demo/cs", "/demo/en"):
         answer = await live_server.client.get(path)
         policies = answer.headers.get_list("content-security-policy")
         assert len(policies) == 1
@@ -66,6 +66,28 @@ async def test_the_demo_page_has_a_strict_policy(live_server: Live) -> None:
         assert (await live_server.client.head(path)).content == b""
     home = await live_server.client.get("/")
     assert (home.status_code, home.headers["location"]) == (307, "/demo")
+
+
+@pytest.mark.parametrize(
+    ("header", "language"),
+    [
+        ("cs", "cs"),
+        ("sk-SK,sk;q=0.9,en;q=0.8", "cs"),
+        ("CS-cz", "cs"),
+        ("en-GB,en;q=0.9,cs;q=0.8", "en"),
+        ("de", "en"),
+        ("csb", "en"),
+        ("", "en"),
+    ],
+)
+async def test_the_demo_page_speaks_the_browsers_language(
+    live_server: Live, header: str, language: str
+) -> None:
+    """Czech is for Czech and Slovak browsers only; caches are told why."""
+    answer = await live_server.client.get("/demo", headers={"Accept-Language": header})
+    assert f'<html lang="{language}">' in answer.text
+    assert "Accept-Language" in answer.headers["vary"]
+    assert "Accept-Encoding" in answer.headers["vary"]
 
 
 @pytest.mark.parametrize(

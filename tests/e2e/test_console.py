@@ -20,6 +20,10 @@ MODES: dict[str, dict[str, Any]] = {
     "phone": {"viewport": {"width": 390, "height": 780}, "is_mobile": True, "has_touch": True},
     "forced colours": {"forced_colors": "active"},
 }
+# Nothing of it has to be scrolled to sideways.
+ALL_OF_NAVIGATION = (
+    "[...document.querySelectorAll('nav')].every((nav) => nav.scrollWidth <= nav.clientWidth)"
+)
 
 
 async def furnish(site: Site, operators: Database) -> str:
@@ -77,6 +81,7 @@ async def test_axe_finds_nothing(
         )
         assert await desk.violations() == [], path
         assert await desk.page.evaluate("document.documentElement.scrollWidth <= innerWidth"), path
+        assert await desk.page.evaluate(ALL_OF_NAVIGATION), path
     await desk.page.get_by_role("link", name="To the overview").click()
     await desk.page.get_by_role("button", name="Sign out").click()
     await expect(desk.page.get_by_role("status")).to_have_text("You are signed out.")
@@ -132,6 +137,7 @@ async def test_the_transcript_is_live(
     for text in ("second", "third"):
         await site.send(text)
     await expect(bubbles).to_have_text(["first", "second", "third"], timeout=20_000)
+    await expect(page.locator("#log .day")).to_have_count(1)
     page.on("dialog", lambda dialog: dialog.accept())
     await page.get_by_role("button", name="Close the conversation").click()
     await expect(page.get_by_role("status")).to_have_text("The conversation is closed.")

@@ -219,7 +219,7 @@ async def test_a_refused_site_says_so_and_stops_asking(
     context: BrowserContext, live_server: Live
 ) -> None:
     """403 domain_not_allowed (here the demo page, with no tenant): one notice, no more requests."""
-    visitor = await Visitor.arrive(context, f"{live_server.url}/demo")
+    visitor = await Visitor.arrive(context, f"{live_server.url}/demo/cs")
     await visitor.page.clock.install()
     await visitor.open()
     await expect(visitor.panel).to_contain_text("není dostupný")

@@ -133,12 +133,16 @@ async def test_the_search_walks_the_primary_key(site: Site, operators: Database)
     """A page is read from the end of the key, whatever the number of conversations."""
     query = conversations.queries.find_conversations
     bounds = (conversations.FIRST, conversations.LAST)
-    arguments = (UUID(site.tenant_id), *bounds, None, None, None, 51, 51)
+    arguments = (UUID(site.tenant_id), *bounds, None, None, None, 51, 51, False)
     async with operators.transaction() as connection:
         # With a handful of rows any plan is good; what matters is that this one is possible.
         for kind in ("seqscan", "bitmapscan", "sort"):
             await connection.execute(f"set local enable_{kind} = off")
         plan = await connection.fetch(f"explain {query}", *arguments)
+        words = conversations.queries.last_words
+        said = await connection.fetch(f"explain {words}", arguments[0], [conversations.FIRST])
     text = "\n".join(row[0] for row in plan)
     assert "Index Scan Backward using pk_conversations" in text
     assert "uq_messages__tenant_id_conversation_id_seq" in text
+    text = "\n".join(row[0] for row in said)
+    assert "Index Scan Backward using uq_messages__tenant_id_conversation_id_seq" in text

@@ -15,8 +15,9 @@ from fastapi.routing import iter_route_contexts
 import log_scan
 from administration import audit_of, everything, make_desk
 from factories import Live, Site, make_site
-from hlas import administrators, knowledge, tenants, visitor_keys
+from hlas import administrators, conversations, knowledge, tenants, visitor_keys
 from hlas.api.console import access
+from hlas.conversations import Search
 from hlas.db import Database
 from hlas.knowledge import Entry
 
@@ -367,18 +368,26 @@ async def test_bad_input_is_explained(site: Site, operators: Database) -> None:
     slug = site.slug
     for path, fields, said in (
         ("/tenants", {"name": "", "slug": "UPPER"}, 'value="UPPER"'),
+        ("/tenants", {"name": "N", "slug": "-"}, "A slug is 1 to 63 characters"),
+        ("/tenants", {"name": "n" * 201, "slug": "n"}, "Write at most 200 characters."),
         ("/tenants", {"name": "Again", "slug": slug}, "with this slug already"),
         (f"/tenants/{slug}", {"name": "N", "messages_tenant": "lots"}, "30/min"),
         (f"/tenants/{slug}", {"name": "N", "retention_days": "soon"}, 'value="soon"'),
+        (f"/tenants/{slug}", {"name": "N", "retention_days": "soon"}, "Write a whole number."),
+        (f"/tenants/{slug}", {"name": "N", "retention_days": "0"}, "Write 1 or more."),
         (f"/tenants/{slug}/domains", {"domain": "not a domain"}, "such as example.com"),
         (f"/tenants/{slug}/domains", {"domain": site.origin}, "already"),
         (f"/tenants/{slug}/remove", {"slug": "other"}, "exactly"),
         (f"/tenants/{slug}/looks", {"color": "red", "title": "Kept"}, 'value="Kept"'),
+        (f"/tenants/{slug}/looks", {"color": "red"}, "a colour such as #1f5eff"),
+        (f"/tenants/{slug}/looks", {"privacy_url": "x"}, "an address such as https://"),
+        (f"/tenants/{slug}/looks", {"suggestions": "a\n" * 7}, "Write at most 6 of them."),
         (f"/tenants/{slug}/knowledge", {"question": "Only", "answer": " "}, 'value="Only"'),
     ):
         answer = await browser.post(path, revision=revision, **fields)
         assert answer.status_code in {409, 422}, (path, fields)
         assert said in answer.text, (path, fields)
+        assert not re.search("String should|Input should|pattern &", answer.text), (path, fields)
     assert await everything(operators) == before
 
 
@@ -441,6 +450,7 @@ async def test_who_is_verified_is_said(site: Site, operators: Database) -> None:
     browser = await make_browser(site.live, operators)
     path = f"/tenants/{site.slug}/conversations"
     await site.open(visitor_id="eva")
+    await site.send("hello")
     for verified, listed, about in (
         (False, "unverified visitor eva", '<span class="chip ">not verified</span>'),
         (True, " verified visitor eva", '<span class="chip good">verified</span>'),
@@ -450,6 +460,57 @@ async def test_who_is_verified_is_said(site: Site, operators: Database) -> None:
         )
         assert listed in (await browser.get(path)).text
         assert about in (await browser.get(f"{path}/{site.conversation_id}")).text
+
+
+async def test_conversations_are_called_by_the_visitors_words(
+    site: Site, operators: Database
+) -> None:
+    """Not by the answer that came last; those that nobody has written in are left out unless asked
+    for, and a long visitor id is shortened, whole for whoever points at it.
+    """
+    browser = await make_browser(site.live, operators)
+    path = f"/tenants/{site.slug}/conversations"
+    await site.open(visitor_id="1234567890" * 4)
+    empty = site.conversation_id
+    await site.open(visitor_id="anna")
+    await site.send("Do you deliver?")
+    await site.live.client.post("/widget/messages/assistant", headers=site.headers(), json={})
+    text = (await browser.get(path)).text
+    assert "<strong>Do you deliver?</strong>" in text
+    assert "2 messages" in text
+    assert empty not in text
+    text = (await browser.get(f"{path}?empty=on")).text
+    assert empty in text
+    assert f'<span title="{"1234567890" * 4}">12345678…</span>' in text
+
+
+async def test_pages_of_conversations_pass_over_empty_ones(site: Site, operators: Database) -> None:
+    """However many there are between, paging finds every conversation that has a message."""
+    found = []
+    for number in range(3):
+        await site.open(visitor_id=f"v{number}")
+        await site.send("hello")
+        found.append(site.conversation_id)
+        await site.open(visitor_id=f"e{number}")
+    pages: list[str] = []
+    before = None
+    while len(pages) < 9:
+        page, before = await conversations.find(
+            operators, UUID(site.tenant_id), Search(empty=False), before=before, limit=1
+        )
+        pages += [one["id"] for one in page]
+        if before is None:
+            break
+    assert pages == found[::-1]
+
+
+async def test_the_audit_names_the_domain(site: Site, operators: Database) -> None:
+    """On the line itself, with the tenant it belongs to."""
+    browser = await make_browser(site.live, operators)
+    await browser.post(f"/tenants/{site.slug}/domains", domain="tulips.example")
+    text = (await browser.get("/audit?action=domain.add")).text
+    assert '<span class="target">tulips.example</span>' in text
+    assert f'<span class="chip">{site.slug}</span>' in text
 
 
 async def test_incidents_are_shown(site: Site, operators: Database) -> None:

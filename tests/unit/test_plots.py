@@ -45,6 +45,26 @@ def test_counts_fall_into_their_columns() -> None:
     assert counts.of("session") == [0] * 56
 
 
+def test_what_stands_apart_is_not_in_the_headline() -> None:
+    """It is drawn, and said beside the headline; of nothing nothing is said."""
+    starts = [NOW, NOW + timedelta(minutes=1)]
+    opened, denied = ("Opened", "one", [4.0, 5.0]), ("Denied", "three", [2.0, 0.0])
+    plot = columns("Sessions", starts, [opened, denied], apart="Denied")  # type: ignore[list-item]  # floats are some of what may be there
+    assert (plot.headline, plot.aside) == ("9", "2 denied")
+    assert all(one.path for one in plot.series)
+    assert columns("Sessions", starts, [opened], apart="Denied").aside == ""  # type: ignore[list-item]  # as above
+
+
+def test_a_value_without_neighbours_is_a_dot() -> None:
+    """A line needs two points: where there is one, it is seen all the same."""
+    starts = [NOW + timedelta(minutes=number) for number in range(6)]
+    given: list[float | None] = [None, 5.0, None, 1.0, 1.0, None]
+    (series,) = lines("x", "", "", starts, [("p50", "one", given)]).series
+    assert series.dots == "M15 0.00h0"
+    (series,) = lines("x", "", "", starts, [("p50", "one", [*given[:3], 1.0, None, 0.0])]).series
+    assert series.dots == "M15 0.00h0M35 80.00h0M55 100.00h0"
+
+
 def test_percentiles_are_read_off_the_histogram() -> None:
     """Half of the way through a bucket is half of the way between its bounds."""
     counts = [0] * len(BUCKETS)

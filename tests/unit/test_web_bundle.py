@@ -66,13 +66,13 @@ def test_what_it_cannot_do_is_an_error(
         bundle.bundle(modules(tmp_path, **sources))
 
 
-def test_the_full_chat_weighs_at_most_10_kilobytes() -> None:
-    """8 kB is the aim, 10 kB the end: a dependency or a careless feature fails here."""
+def test_the_full_chat_weighs_at_most_8_kilobytes() -> None:
+    """Compressed, as it travels: a dependency or a careless feature fails here."""
     if not bundle.has_minifier():
         pytest.skip("the minifier has no build for this machine")
     weight = len(assets.widget().compressed)
     print(f"widget: {len(assets.widget().body)} bytes, {weight} gzip")
-    assert weight < 10_000
+    assert weight <= 8_000
 
 
 def test_the_script_is_the_same_wherever_it_is_built() -> None:

@@ -1,6 +1,7 @@
 """The widget's script, for every website, and the demo page."""
 
 import asyncio
+import re
 from collections.abc import Callable
 
 from fastapi import APIRouter, Request, Response
@@ -24,8 +25,9 @@ FOR_EVERY_SITE = {
     "Cross-Origin-Resource-Policy": "cross-origin",
 }
 DEMO_POLICY = page_headers(form_action="'none'", img_src="'self'", font_src="")
-DEMO_PAGES = {"/demo": "index.cs.html", "/demo/en": "index.en.html"}
+DEMO_PAGES = {"/demo/cs": "index.cs.html", "/demo/en": "index.en.html"}
 DEMO_FILES = {f"/demo/{name}": name for name in ("demo.css", "demo.js", "icon.svg")}
+CZECH = re.compile(r"\s*(cs|sk)\b", re.IGNORECASE)
 
 
 @router.api_route("/widget.js", methods=READ)
@@ -47,6 +49,16 @@ async def pinned_widget(request: Request, version: str) -> Response:
 @router.api_route("/", methods=READ)
 async def home() -> Response:
     return RedirectResponse("/demo", headers={"Cache-Control": REVALIDATE})
+
+
+@router.api_route("/demo", methods=READ)
+async def demo(request: Request) -> Response:
+    """In Czech for those whose first language is Czech or Slovak, in English for the rest."""
+    czech = CZECH.match(request.headers.get("accept-language", ""))
+    name = DEMO_PAGES["/demo/cs" if czech else "/demo/en"]
+    page = answer(request, assets.demo(name), REVALIDATE, DEMO_POLICY)
+    page.headers.add_vary_header("Accept-Language")
+    return page
 
 
 def answer(request: Request, asset: Asset, caching: str, headers: dict[str, str]) -> Response:

@@ -179,7 +179,8 @@ def complaints(error: ValidationError) -> dict[str, str]:
     found: dict[str, str] = {}
     for problem in error.errors(include_url=False, include_input=False):
         name = str(problem["loc"][0]) if problem["loc"] else ""
-        found.setdefault(name, pages.SAYINGS.get(problem["type"]) or f"{problem['msg']}.")
+        saying = pages.SAYINGS.get(problem["type"]) or pages.FORMS.get(name, "This does not fit.")
+        found.setdefault(name, saying.format(**problem.get("ctx", {})))
     return found
 
 

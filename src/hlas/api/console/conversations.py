@@ -31,11 +31,12 @@ async def choose_tenant(visit: Signed, tenant: str = "") -> Response:
 async def find_conversations(visit: Signed, tenant: Tenant, request: Request) -> Response:
     asked = {
         name: request.query_params.get(name, "").strip()[:200]
-        for name in ("text", "visitor_id", "status", "since", "until")
+        for name in ("text", "visitor_id", "status", "since", "until", "empty")
     }
+    tenant_id = UUID(tenant["id"])
     found, following = await conversations.find(
         visit.database,
-        UUID(tenant["id"]),
+        tenant_id,
         _search(asked),
         before=identifier(request.query_params.get("before")),
         limit=PAGE,
@@ -45,6 +46,7 @@ async def find_conversations(visit: Signed, tenant: Tenant, request: Request) ->
         tenant=tenant,
         asked={name: value for name, value in asked.items() if value},
         conversations=found,
+        words=await conversations.last_words(visit.database, tenant_id, found),
         following=following,
     )
 
@@ -61,6 +63,7 @@ def _search(asked: dict[str, str]) -> Search:
         since=_day(asked["since"]),
         until=_day(asked["until"], following=True),
         text=text if len(text) > 1 else None,
+        empty=bool(asked["empty"]),
     )
 
 

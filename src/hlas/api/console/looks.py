@@ -20,11 +20,11 @@ TEXTS = (
     ("privacy_url", "Address of your privacy policy", "line", 500, "https://example.com/privacy"),
 )
 CHOICES = (
-    ("position", "Corner", (("", "As built in"), ("right", "Right"), ("left", "Left"))),
+    ("position", "Corner", (("", "Default"), ("right", "Right"), ("left", "Left"))),
     (
         "theme",
         "Theme",
-        (("", "As built in"), ("auto", "As the visitor's"), ("light", "Light"), ("dark", "Dark")),
+        (("", "Default"), ("auto", "As the visitor's"), ("light", "Light"), ("dark", "Dark")),
     ),
 )
 

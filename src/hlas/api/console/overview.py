@@ -64,7 +64,7 @@ def plots(counts: Counts) -> list[Plot]:
     ]
     return [
         columns("Messages", starts, roles),
-        columns("Sessions", starts, sessions),
+        columns("Sessions", starts, sessions, apart="Denied"),
         columns("Blocked", starts, blocked(counts)),
         columns("Replays and conflicts", starts, keyed),
         latency(counts),

@@ -29,7 +29,20 @@ SAYINGS = {
     "invalid_public_key": "Write a public key in PEM: P-256, or RSA of 2048 to 4096 bits.",
     "invalid_character": "This holds a character that cannot be kept here.",
     "missing": "This is needed.",
-    "int_parsing": "Write a whole number.",
+    "string_too_short": "This is needed.",
+    "string_too_long": "Write at most {max_length} characters.",
+    "too_long": "Write at most {max_length} of them.",
+    "int_type": "Write a whole number.",
+    "greater_than_equal": "Write {ge} or more.",
+    "less_than_equal": "Write {le} or less.",
+}
+# By field, where only the field knows what a value must look like.
+FORMS = {
+    "slug": "A slug is 1 to 63 characters of a-z, 0-9 and -, no - at its ends.",
+    "color": "Write a colour such as #1f5eff.",
+    "color_text": "Write a colour such as #ffffff.",
+    "language": "Write a language such as en or en-GB.",
+    "privacy_url": "Write an address such as https://example.com/privacy.",
 }
 
 
@@ -63,9 +76,8 @@ def moment(value: datetime | None, form: str = "full") -> Markup:
     if value is None:
         return Markup("never")
     utc = value.astimezone(UTC)
-    shown = utc.strftime("%H:%M" if form == "clock" else "%Y-%m-%d %H:%M")
     return Markup('<time datetime="{}" data-form="{}">{}</time>').format(
-        utc.isoformat(timespec="seconds"), form, shown
+        utc.isoformat(timespec="seconds"), form, utc.strftime("%Y-%m-%d %H:%M")
     )
 
 

@@ -48,6 +48,8 @@ class Series:
     tone: str
     values: list[float | None]
     path: str = ""
+    # Of a line: values without neighbours, through which there is no line to be seen.
+    dots: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,8 @@ class Plot:
     starts: list[datetime]
     series: list[Series]
     top: float
+    # Said small beside the headline.
+    aside: str = ""
 
     @property
     def width(self) -> int:
@@ -146,9 +150,13 @@ def percentile(counts: Sequence[int], part: float) -> float | None:
 
 
 def columns(
-    title: str, starts: list[datetime], given: Sequence[tuple[str, str, list[float | None]]]
+    title: str,
+    starts: list[datetime],
+    given: Sequence[tuple[str, str, list[float | None]]],
+    *,
+    apart: str = "",
 ) -> Plot:
-    """Columns on top of each other."""
+    """Columns on top of each other; the headline counts all but the series `apart`."""
     base: list[float] = [0.0] * len(starts)
     heights = [sum(values[number] or 0 for _, _, values in given) for number in range(len(starts))]
     top = round_up(max(heights, default=0))
@@ -162,7 +170,17 @@ def columns(
                 parts.append(f"M{x:g} {y:.2f}h{WIDTH - GAP}v-{tall:.2f}h-{WIDTH - GAP}z")
                 base[number] += value
         series.append(Series(name, tone, values, "".join(parts)))
-    return Plot(title, pages.thousands(sum(heights)), "columns", "", starts, series, top)
+    aside = sum(value or 0 for one in series if one.name == apart for value in one.values)
+    return Plot(
+        title=title,
+        headline=pages.thousands(sum(heights) - aside),
+        kind="columns",
+        unit="",
+        starts=starts,
+        series=series,
+        top=top,
+        aside=f"{pages.thousands(aside)} {apart.lower()}" if aside else "",
+    )
 
 
 def lines(
@@ -172,20 +190,22 @@ def lines(
     starts: list[datetime],
     given: Sequence[tuple[str, str, list[float | None]]],
 ) -> Plot:
-    """Lines with gaps where nothing was measured."""
+    """Lines with gaps where nothing was measured, and dots where only one value was."""
     top = round_up(max((value or 0 for _, _, values in given for value in values), default=0))
     series = []
     for name, tone, values in given:
-        parts, drawing = [], False
+        parts, dots, drawing = [], [], False
         for number, value in enumerate(values):
             if value is None:
                 drawing = False
                 continue
-            x, y = number * WIDTH + WIDTH / 2, HEIGHT * (1 - value / top)
-            # A lone point would be a line of no length: it gets the width of its column.
-            parts.append(f"L{x:g} {y:.2f}" if drawing else f"M{x - 3:g} {y:.2f}H{x + 3:g}")
+            place = f"{number * WIDTH + WIDTH / 2:g} {HEIGHT * (1 - value / top):.2f}"
+            parts.append(f"L{place}" if drawing else f"M{place}")
+            following = values[number + 1 : number + 2]
+            if not drawing and following in ([], [None]):
+                dots.append(f"M{place}h0")
             drawing = True
-        series.append(Series(name, tone, values, "".join(parts)))
+        series.append(Series(name, tone, values, "".join(parts), "".join(dots)))
     return Plot(title, headline, "lines", unit, starts, series, top)
 
 

@@ -1,8 +1,7 @@
 /** @type {Record<string, Intl.DateTimeFormatOptions>} */
 const forms = {
   full: { dateStyle: "medium", timeStyle: "short" },
-  short: { day: "numeric", month: "short", hour: "2-digit", minute: "2-digit" },
-  axis: { hour: "2-digit", minute: "2-digit" },
+  clock: { timeStyle: "short" },
 };
 
 /** Shows a time in the reader's own zone. @param {HTMLTimeElement} time */
@@ -26,13 +25,6 @@ for (const axis of document.querySelectorAll(".axis")) {
   }
 }
 
-// On a phone the way around is wider than the screen.
-for (const here of document.querySelectorAll("[aria-current]")) {
-  const { parentElement: bar } = here;
-  const { offsetLeft, offsetWidth } = /** @type {HTMLElement} */ (here);
-  if (bar) bar.scrollLeft = offsetLeft + offsetWidth / 2 - bar.offsetLeft - bar.clientWidth / 2;
-}
-
 for (const form of document.querySelectorAll("form")) {
   const { confirm: question, submit } = form.dataset;
   if (question) {
@@ -52,6 +44,22 @@ for (const button of copiers) {
     button.textContent = "Copied";
   });
 }
+
+let day = "";
+
+/** Says the day once, above its first message. @param {Element} row */
+function date(row) {
+  const at = new Date(row.querySelector("time")?.dateTime ?? "");
+  const next = at.toLocaleDateString(navigator.language, { dateStyle: "full" });
+  if (next !== day) {
+    const line = document.createElement("li");
+    line.className = "day";
+    line.textContent = day = next;
+    row.before(line);
+  }
+}
+
+for (const row of document.querySelectorAll("#log .row")) date(row);
 
 /** Messages as they come, into the transcript. @param {HTMLElement} log */
 function follow(log) {
@@ -73,10 +81,11 @@ function follow(log) {
     bubble.textContent = content;
     const time = document.createElement("time");
     time.dateTime = created_at;
-    time.dataset.form = "short";
+    time.dataset.form = "clock";
     localise(time);
     row.append(time);
     log.firstElementChild?.append(row);
+    date(row);
     after = seq;
   }
 

@@ -61,4 +61,4 @@ export const readable = (back, wanted = "#ffffff") =>
     const ratio = luminance(back) / luminance(front);
     // The power curve is a little off the exact one, hence more than 4.5.
     return Math.max(ratio, 1 / ratio) > 4.6;
-  }) ?? "#000000";
+  }) ?? "#000";

@@ -19,7 +19,7 @@ const english = {
   failed: "Not sent",
   retry: "Try again",
   edit: "Edit",
-  unavailable: "Chat is not available right now.",
+  unavailable: "Chat is not available now.",
   privacy: "Privacy",
 };
 

@@ -18,7 +18,7 @@ import css from "./style.css";
 /** @typedef {import("./conversation.js").Item} Item */
 
 const bubbleIcon = "M21 11.5a8.4 8.4 0 0 1-12.3 7.4L3 21l2.1-5.7A8.4 8.4 0 1 1 21 11.5z";
-const questionIcon = "M9 9a3 3 0 1 1 4.5 2.6c-1 .6-1.5 1.2-1.5 2.4M12 18v.1";
+const questionIcon = "M8 8a4 4 0 1 1 5 4l-1 3M12 20v.1";
 const closeIcon = "M6 6l12 12M18 6L6 18";
 const sendIcon = "M12 19V5M5 12l7-7 7 7";
 
@@ -122,10 +122,10 @@ const set = (name, value) => host.style.setProperty("--hlas-" + name, value);
 
 /** The on-screen keyboard must not cover the field. */
 function fit() {
-  const { height, offsetTop, scale } = /** @type {VisualViewport} */ (visualViewport);
-  if (scale < 1.01) {
-    set("height", height + "px");
-    set("top", offsetTop + "px");
+  const view = /** @type {VisualViewport} */ (visualViewport);
+  if (view.scale < 1.01) {
+    set("height", view.height + "px");
+    set("top", view.offsetTop + "px");
   }
 }
 
