@@ -1,10 +1,12 @@
-"""A cluster of our own for the tests of the supervisor."""
+"""What integration tests share: a cluster for the supervisor, browsers that are closed."""
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+import pytest_asyncio
 
+import browsers
 import clusters
 
 
@@ -19,3 +21,10 @@ def data_dir(cluster: Path) -> Iterator[Path]:
     """One cluster for all, at rest before and after each test."""
     yield cluster
     clusters.end(cluster)
+
+
+@pytest_asyncio.fixture(autouse=True)
+async def _close_browsers() -> AsyncIterator[None]:
+    yield
+    while browsers.opened:
+        await browsers.opened.pop().aclose()
