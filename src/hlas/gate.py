@@ -111,18 +111,20 @@ class Gate:
         # the others nothing comes between, so what this process remembers is enough.
         if route != SESSION:
             return self.look_now(route, address)
-        rule = self._rules[route, "ip"]
-        # A dry run tells of a refusal once, when the limits are consumed.
-        if rule is None or address is None or not self._enforce:
-            return None
-        return await self._limiter.peek(((rule, address),))
+        checks = self._address_checks(route, address)
+        return await self._limiter.peek(checks) if checks else None
 
     def look_now(self, route: str, address: str | None) -> Refusal | None:
         """The same from what this process knows: None may mean that it does not know."""
+        checks = self._address_checks(route, address)
+        return self._limiter.peek_now(checks) if checks else None
+
+    def _address_checks(self, route: str, address: str | None) -> tuple[Check, ...]:
         rule = self._rules[route, "ip"]
+        # A dry run tells of a refusal once, when the limits are consumed.
         if rule is None or address is None or not self._enforce:
-            return None
-        return self._limiter.peek_now(((rule, address),))
+            return ()
+        return ((rule, address),)
 
     async def require_room(self, scope: Scope, route: str) -> None:
         """Before any SQL: raise if an address has used up its limit."""
@@ -216,11 +218,16 @@ class AddressLimitMiddleware:
 
     async def _refuse(self, refusal: Refusal, scope: Scope, send: Send) -> None:
         error = errors.RateLimited(refusal.rule.scope, refusal.headers())
-        route = scope["path"]
-        telemetry.warning("blocked", reason=error.code, scope=error.limit_scope, route=route)
-        self.metrics.blocked(error.code, error.limit_scope, route)
+        note_blocked(self.metrics, error.limit_scope, scope["path"])
         status, headers, body = errors.render(error, telemetry.request_id())
         await respond(send, status, [*headers, *self.cors(scope)], body)
+
+
+def note_blocked(metrics: Metrics, scope: str, route: str) -> None:
+    """The one log event and count of a request over a limit."""
+    reason = errors.RateLimited.code
+    telemetry.warning("blocked", reason=reason, scope=scope, route=route)
+    metrics.blocked(reason, scope, route)
 
 
 def _rule(route: str, scope: LimitScope, limit: Limit | None) -> Rule | None:

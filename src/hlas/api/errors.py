@@ -9,6 +9,7 @@ from starlette.responses import Response
 
 from hlas import errors, telemetry
 from hlas.asgi import Application, Message, Receive, Scope, Send, respond
+from hlas.gate import note_blocked
 from hlas.metrics import Metrics
 
 _HTTP: dict[int, type[errors.HlasError]] = {
@@ -104,13 +105,6 @@ def report(error: Exception, route: str, metrics: Metrics) -> None:
                 where=_where(error),
                 route=route,
             )
-
-
-def note_blocked(metrics: Metrics, scope: str, route: str) -> None:
-    """A request over a limit."""
-    reason = errors.RateLimited.code
-    telemetry.warning("blocked", reason=reason, scope=scope, route=route)
-    metrics.blocked(reason, scope, route)
 
 
 def _where(error: Exception) -> str:

@@ -15,11 +15,11 @@ from typing import Any, ClassVar, Final
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from hlas import errors, messages, telemetry
-from hlas.api.errors import note_blocked, report
+from hlas.api.errors import report
 from hlas.api.widget import REPLAYED, STORED, note_failure, note_success
 from hlas.asgi import Headers
 from hlas.cors import Readers, readable
-from hlas.gate import LIMITED, MESSAGES
+from hlas.gate import LIMITED, MESSAGES, note_blocked
 from hlas.headers import security_headers
 from hlas.limits import Refusal, Rule
 from hlas.messages import NewMessage
