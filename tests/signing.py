@@ -4,6 +4,7 @@ import base64
 import hashlib
 import hmac
 import time
+from collections.abc import Callable
 from typing import Any
 
 import jwt
@@ -25,7 +26,10 @@ def pem_of(private: PrivateKey) -> str:
 class Server:
     """Signs with one key: a secret that we made, or a private key that only it knows."""
 
-    def __init__(self, private: PrivateKey | None = None) -> None:
+    def __init__(
+        self, private: PrivateKey | None = None, *, clock: Callable[[], float] = time.time
+    ) -> None:
+        self._clock = clock
         if private is None:
             self.key = identities.make_secret()
             self._signing: Any = self.key.material
@@ -39,7 +43,7 @@ class Server:
 
     def sign(self, visitor: Any, audience: Any, **changes: Any) -> str:
         """An identity for ten minutes; a change of None leaves that claim out."""
-        now = int(time.time())
+        now = int(self._clock())
         claims = {"sub": visitor, "aud": audience, "iat": now, "exp": now + 600, **changes}
         kept = {name: value for name, value in claims.items() if value is not None}
         header = {"kid": self.key.kid}
