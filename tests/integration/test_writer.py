@@ -4,7 +4,8 @@ Seen failing with these defects planted: `_retryable` keeping everything (500 fo
 a key), `_retryable` keeping nothing (503 instead of the stored answer), no `_one_by_one` (a bad row
 fails its neighbours), `held` left null and `skip locked` removed (waits in the database), requeued
 always in front (a full batch of locked ones holds up the rest), no patrol (a silent database is
-waited for), every stored answer a replay, grouping without the generation, `close` without a drain.
+waited for), every stored answer a replay, grouping without the generation, `close` without a drain,
+gathering always (a lone message waits), never, or with enough rows at hand.
 """
 
 import asyncio
@@ -167,6 +168,39 @@ async def test_batches(store: Writer, session: Session, operators: Database) -> 
     await asyncio.gather(*(send(store, session, str(number)) for number in range(40)))
     assert await contents(operators, session) == ["first", *map(str, range(40))]
     assert sizes == [1, 40]
+
+
+async def test_alone(
+    store: Writer, session: Session, operators: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who writes alone does not wait for company."""
+    monkeypatch.setattr(writer, "GATHER_SECONDS", 3600.0)
+    async with asyncio.timeout(60):
+        for number in range(20):
+            await send(store, session, str(number))
+    assert len(await contents(operators, session)) == 20
+
+
+async def test_company(
+    cable: Cable, session: Session, operators: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where messages come together, the next ones share a statement though none is under way."""
+    batches: list[int] = []
+    store = Writer(cable.url, APPLICATION, on_batch=lambda rows, _: batches.append(rows))
+    await asyncio.gather(*(send(store, session, str(number)) for number in range(40)))
+    monkeypatch.setattr(writer, "GATHER_SECONDS", 1.0)
+    batches.clear()
+    first = asyncio.create_task(send(store, session, "first"))
+    for _ in range(10):
+        await asyncio.sleep(0)
+    await asyncio.gather(first, send(store, session, "second"))
+    assert batches == [2]
+    enough = (send(store, session, str(number)) for number in range(writer.ENOUGH_ROWS))
+    monkeypatch.setattr(writer, "GATHER_SECONDS", 3600.0)
+    async with asyncio.timeout(60):
+        await asyncio.gather(*enough)
+    await store.close()
+    assert len(await contents(operators, session)) == 42 + writer.ENOUGH_ROWS
 
 
 async def test_bad_row_fails_alone(store: Writer, session: Session, operators: Database) -> None:
