@@ -23,7 +23,7 @@ from hlas.limits import Check, Limit, MemoryLimiter, Rule
 from hlas.limits.redis import RedisLimiter
 from limits import RateLimitItemPerHour
 
-Row = dict[str, object]
+Row = dict[str, Any]
 Keys = tuple[str, str, str]
 Ask = Callable[[Keys], Awaitable[None]]
 

@@ -4,6 +4,7 @@ import re
 import subprocess
 import tempfile
 from dataclasses import dataclass
+from pathlib import Path
 
 from bench.load import TEXT
 from bench.store import Store
@@ -59,10 +60,18 @@ create sequence if not exists bench_seq start 1000000000 cache 1;
 """
 
 
+# Sixty-four connections take a while to open and to prepare, which does not count.
+WARM_UP_SECONDS = 2.0
+
+
 @dataclass(frozen=True)
 class Transactions:
+    """Latencies are there where a rate was asked for; seconds."""
+
     count: int
     rate: float
+    p50: float = 0.0
+    p99: float = 0.0
 
 
 def prepare(store: Store, database: str) -> None:
@@ -70,27 +79,41 @@ def prepare(store: Store, database: str) -> None:
 
 
 def run(
-    store: Store, database: str, script: str, *, connections: int, seconds: float
+    store: Store, database: str, script: str, *, connections: int, seconds: float, rate: float = 0
 ) -> Transactions:
     """As superuser, so without row-level security, with prepared statements."""
     before = _stored(store, database)
-    # Sixty-four connections take a while to open, which does not count.
     seconds = max(seconds, 4)
-    with tempfile.NamedTemporaryFile("w", suffix=".sql") as file:
-        file.write(SCRIPTS[script])
-        file.flush()
+    with tempfile.TemporaryDirectory() as directory:
+        file = Path(directory, "script.sql")
+        file.write_text(SCRIPTS[script])
         command = [str(postgres.binary("pgbench")), "--no-vacuum", "--protocol=prepared"]
-        command += [f"--client={connections}", "--jobs=1", f"--time={seconds:.0f}"]
-        command += ["--file", file.name, store.superuser_url(database)]
+        command += [f"--client={connections}", "--jobs=1", f"--file={file}"]
+        if rate:
+            seconds += WARM_UP_SECONDS
+            command += [f"--rate={rate:.0f}", "--log", f"--log-prefix={directory}/log"]
+        command += [f"--time={seconds:.0f}", store.superuser_url(database)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
+        times = _times(Path(directory)) if rate and not done.returncode else [0.0]
     if done.returncode:
         raise RuntimeError(f"pgbench failed: {done.stderr[-2000:]}")
     count = _number(r"transactions actually processed: (\d+)", done.stdout)
-    rate = _number(r"tps = ([\d.]+)", done.stdout)
+    achieved = _number(r"tps = ([\d.]+)", done.stdout)
     added = _stored(store, database) - before
     if added != count:
         raise RuntimeError(f"pgbench committed {count:.0f} and {added} are stored")
-    return Transactions(int(count), rate)
+    p50, p99 = (times[int(len(times) * share)] for share in (0.5, 0.99))
+    return Transactions(int(count), achieved, p50, p99)
+
+
+def _times(directory: Path) -> list[float]:
+    """How long each transaction took from its first statement on, in order, in seconds."""
+    lines = [line.split() for file in directory.glob("log*") for line in file.open()]
+    # client, number, microseconds since it was due, script, second, microsecond, how late it was
+    ended = [int(line[4]) + int(line[5]) / 1e6 for line in lines]
+    begin = min(ended) + WARM_UP_SECONDS
+    warm = [line for line, end in zip(lines, ended, strict=True) if end >= begin]
+    return sorted((int(line[2]) - int(line[6])) / 1e6 for line in warm)
 
 
 def _stored(store: Store, database: str) -> int:

@@ -138,12 +138,14 @@ class Suite:
         }.items():
             self._take(name, measure())
 
-    def _pgbench(self, script: str) -> Sample:
+    def _pgbench(self, script: str, rate: float = 0) -> Sample:
         self.store.settle()
         used = self.store.processor_seconds()
-        done = pgbench.run(self.store, "main", script, connections=64, seconds=self.plan.seconds)
+        done = pgbench.run(
+            self.store, "main", script, connections=64, seconds=self.plan.seconds, rate=rate
+        )
         cost = (self.store.processor_seconds() - used) / max(done.count, 1) * 1e6
-        return Sample(done.rate, database=cost)
+        return Sample(done.rate, done.p50, done.p99, database=cost)
 
     def _half_load(self) -> None:
         sends = load.sends(self.conversations)
@@ -151,6 +153,10 @@ class Suite:
             pause = self._pause(f"ours {name[-1]}", 0.5)
             sample = target.run(sends, seconds=self.plan.seconds, delay_ms=pause, writes=True)
             self._take(name, sample)
+        # Nothing but the database, at half of what it can do: what the machine itself allows.
+        for script in ("bare", "single"):
+            rate = max(sample.rate for sample in self.samples[f"pgbench {script}"]) / 2
+            self._take(f"half pgbench {script}", self._pgbench(script, rate))
 
     def _pause(self, name: str, share: float) -> int:
         """How long each of 64 visitors waits for all together to be this share of the full load."""
