@@ -41,15 +41,16 @@ class Readers:
         return bool(known) or (known is None and self._is_remembered(values))
 
     def headers(self, scope: Scope) -> Headers:
-        return self.at_hand(_origins_of(scope), header_values(scope, b"authorization"))
+        origin = self.at_hand(_origins_of(scope), header_values(scope, b"authorization"))
+        return readable(origin)
 
-    def at_hand(self, values: list[bytes], authorization: Sequence[str]) -> Headers:
-        """For a refusal that must not cost any SQL: from what is known without asking."""
+    def at_hand(self, values: Sequence[bytes], authorization: Sequence[str]) -> bytes | None:
+        """Whose scripts may read a refusal that must not cost any SQL: as known without asking."""
         if len(values) != 1:
-            return readable(None)
+            return None
         session = self._claimed(authorization)
         allowed = _is_of(session, values) if session else self._is_remembered(values)
-        return readable(values[0] if allowed else None)
+        return values[0] if allowed else None
 
     async def is_listed(self, values: list[bytes]) -> bool:
         """On the allowlist of some active tenant."""
@@ -75,7 +76,7 @@ class Readers:
         except errors.AuthenticationError:
             return None
 
-    def _is_remembered(self, values: list[bytes]) -> bool:
+    def _is_remembered(self, values: Sequence[bytes]) -> bool:
         origin = _parse(values)
         host = self._origins().remembered(origin) if origin else None
         return host is not None and host.is_active
@@ -124,7 +125,7 @@ class CorsMiddleware:
         await respond(send, status, [*headers, _VARY], body)
 
 
-def _is_of(session: Session, values: list[bytes]) -> bool:
+def _is_of(session: Session, values: Sequence[bytes]) -> bool:
     return len(values) == 1 and values[0].decode("latin-1").lower() == session.origin
 
 
@@ -132,7 +133,7 @@ def _origins_of(scope: Scope) -> list[bytes]:
     return [value for name, value in scope["headers"] if name == b"origin"]
 
 
-def _parse(values: list[bytes]) -> Origin | None:
+def _parse(values: Sequence[bytes]) -> Origin | None:
     return Origin.parse(values[0].decode("latin-1")) if len(values) == 1 else None
 
 

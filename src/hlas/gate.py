@@ -24,6 +24,9 @@ REPLIES = "/widget/messages/assistant"
 ADMIN = "/admin"
 LIMITED = frozenset({SESSION, MESSAGES, REPLIES})
 OVERRIDES_SECONDS = 2.0
+# What was found out from a peer and what it forwards; long texts are not worth remembering.
+REMEMBERED_ADDRESSES = 20_000
+REMEMBERED_CHARACTERS = 200
 
 # What a tenant's `limits` column may hold: its own limits, never those on addresses.
 OVERRIDES: dict[str, tuple[LimitScope, tuple[str, ...]]] = {
@@ -58,6 +61,7 @@ class Gate:
             }
         self._by_tenant: dict[str, Rules] = {}
         self._warned: set[str] = set()
+        self._addresses: dict[tuple[str | None, ...], str | None] = {}
 
     async def admit(
         self, scope: Scope, route: str, tenant_id: str = "", conversation_id: str = ""
@@ -146,7 +150,19 @@ class Gate:
         return self.address_of(peer, header_values(scope, b"x-forwarded-for"))
 
     def address_of(self, peer: str | None, forwarded: Sequence[str]) -> str | None:
-        """Whose requests these are counted as; what looks misconfigured is said once."""
+        """Whose requests these are counted as."""
+        known = (peer, *forwarded)
+        if known not in self._addresses:
+            address = self._find_address(peer, forwarded)
+            if sum(map(len, forwarded)) > REMEMBERED_CHARACTERS:
+                return address
+            if len(self._addresses) >= REMEMBERED_ADDRESSES:
+                self._addresses.clear()
+            self._addresses[known] = address
+        return self._addresses[known]
+
+    def _find_address(self, peer: str | None, forwarded: Sequence[str]) -> str | None:
+        """What looks misconfigured is said once."""
         if forwarded_by_stranger(peer, forwarded, self._trusted):
             self._warn_once("forwarded_for_untrusted", hint="set TRUSTED_PROXIES to your proxy")
         address = client_address(peer, forwarded, self._trusted)

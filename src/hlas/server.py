@@ -17,7 +17,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 READ_SECONDS = 10.0
 SWEEP_SECONDS = 1.0
 HEADER_BYTES = 32 * 1024
-KEEP_ALIVE_SECONDS = 20
+KEEP_ALIVE_SECONDS = 20.0
 LINGER_SECONDS = 2.0
 HOLD_BACK_SECONDS = 0.25
 # Requests that wait for the answer to an earlier one; no browser sends any.
@@ -57,13 +57,16 @@ class Express(Protocol):
 
 
 class Connection(HttpToolsProtocol):
-    """One sweep a second looks for requests that take too long to arrive: no timer each."""
+    """One sweep a second looks for requests that take too long to arrive, and for connections
+    that nobody uses any more: no timer each.
+    """
 
     _sweeping: ClassVar[dict[int, asyncio.TimerHandle]] = {}
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self._reading_since: float | None = None
+        self._idle_since: float | None = None
         self._header_bytes = 0
         self._chunk_bytes = 0
         self._in_headers = True
@@ -89,6 +92,7 @@ class Connection(HttpToolsProtocol):
             if self._lingered > LINGER_BYTES:
                 self.transport.abort()
             return
+        self._idle_since = None
         self._chunk_bytes = len(data)
         if self._in_headers:
             self._header_bytes += len(data)
@@ -97,9 +101,11 @@ class Connection(HttpToolsProtocol):
             self._refuse(431, "headers_too_large", "The request's headers are too large.")
 
     def on_message_begin(self) -> None:
-        super().on_message_begin()
+        self.url = b""
+        self.headers = []
+        self.expect_100_continue = False
         # An answer within the same packet has just started the clock of an idle connection.
-        self._unset_keepalive_if_required()
+        self._idle_since = None
         self._in_headers = True
         self._header_bytes = 0
         if self._reading_since is None:
@@ -123,6 +129,14 @@ class Connection(HttpToolsProtocol):
                 self._exchange = None if exchange.response_complete else exchange
                 self.cycle = exchange  # type: ignore[assignment]  # stands in for it
                 return
+        self._apply()
+
+    def _apply(self) -> None:
+        """Let the application have a request: what uvicorn does before and after its headers."""
+        begun = self.url, self.headers, self.expect_100_continue
+        super().on_message_begin()
+        self.url, self.headers, self.expect_100_continue = begun
+        self.scope["headers"] = self.headers
         super().on_headers_complete()
 
     def _is_plain(self) -> bool:
@@ -170,7 +184,7 @@ class Connection(HttpToolsProtocol):
     def _leave(self, exchange: Exchange, body: bytes) -> None:
         """Let the application have a request, as if its headers had just come."""
         self.cycle = None  # type: ignore[assignment]  # as before them
-        super().on_headers_complete()
+        self._apply()
         # Meanwhile the server may have begun to shut down.
         self.cycle.keep_alive = self.cycle.keep_alive and exchange.keep_alive
         super().on_body(body)
@@ -196,9 +210,18 @@ class Connection(HttpToolsProtocol):
             self.flow.resume_reading()
 
     def on_response_complete(self) -> None:
-        super().on_response_complete()
-        if self._held_back is not None and not self.transport.is_closing():
+        """As uvicorn's, but that an idle connection has no timer, and one held back is not read."""
+        self.server_state.total_requests += 1
+        if self.transport.is_closing():
+            return
+        if self._held_back is None:
+            self.flow.resume_reading()
+        else:
             self.flow.pause_reading()
+        if self.pipeline:
+            self._start_asgi_task(*self.pipeline.pop())
+        else:
+            self._idle_since = self.loop.time()
 
     def send_400_response(self, msg: str) -> None:  # noqa: ARG002  # uvicorn's words are not ours
         if self._in_headers and self._header_bytes > HEADER_BYTES:
@@ -243,16 +266,22 @@ class Connection(HttpToolsProtocol):
         return self._lingered is not None
 
     def _sweep(self) -> None:
-        limit = self.loop.time() - READ_SECONDS
+        now = self.loop.time()
         for connection in list(self.connections):
-            since = getattr(connection, "_reading_since", None)
-            if since is not None and since < limit and not connection.transport.is_closing():
-                connection.transport.abort()
+            if isinstance(connection, Connection) and not connection.transport.is_closing():
+                connection.look_at_clock(now)
         if self.connections:
             handle = self.loop.call_later(SWEEP_SECONDS, self._sweep)
             self._sweeping[id(self.connections)] = handle
         else:
             self._sweeping.pop(id(self.connections), None)
+
+    def look_at_clock(self, now: float) -> None:
+        """Give up what takes too long to come."""
+        if self._reading_since is not None and self._reading_since < now - READ_SECONDS:
+            self.transport.abort()
+        elif self._idle_since is not None and self._idle_since < now - KEEP_ALIVE_SECONDS:
+            self.transport.close()
 
 
 class _Lingering:
@@ -303,7 +332,6 @@ def config(app: Any, **options: Any) -> Config:
         proxy_headers=False,
         server_header=False,
         date_header=True,
-        timeout_keep_alive=KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=15,
         backlog=4096,
         # A worker that is busy is not dead.

@@ -5,9 +5,9 @@ import logging
 import re
 import sys
 import time
-from collections.abc import Callable, Container, MutableMapping, Sequence
+from collections.abc import Callable, Container, Mapping, MutableMapping, Sequence
 from contextvars import ContextVar, Token
-from functools import cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 import orjson
@@ -131,19 +131,24 @@ def _hand_over(_: WrappedLogger, level: str, event: EventDict) -> EventDict:
     raise structlog.DropEvent
 
 
-_second = 0
-_prefix = ""
+_millisecond = 0
+_moment = ""
 
 
 def _now() -> str:
-    """UTC to the millisecond; all but the milliseconds is written once a second."""
-    global _second, _prefix  # noqa: PLW0603  # a cache of one
-    now = time.time()
-    second = int(now)
-    if second != _second:
-        _prefix = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second))
-        _second = second
-    return f"{_prefix}.{int((now - second) * 1000):03}Z"
+    """UTC to the millisecond; under load many lines have the same."""
+    global _millisecond, _moment  # noqa: PLW0603  # a cache of one
+    now = int(time.time() * 1000)
+    if now != _millisecond:
+        second, rest = divmod(now, 1000)
+        _moment = f"{_second(second)}.{rest:03}Z"
+        _millisecond = now
+    return _moment
+
+
+@lru_cache(maxsize=2)
+def _second(second: int) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second))
 
 
 def _log(level: str, number: int, event: str, fields: MutableMapping[str, Any]) -> None:
@@ -181,6 +186,12 @@ def enter(fields: dict[str, Any]) -> Token[dict[str, Any]]:
 
 def leave(token: Token[dict[str, Any]]) -> None:
     _context.reset(token)
+
+
+def current() -> Mapping[str, Any]:
+    """All that is bound to the request under way."""
+    bound: Mapping[str, Any] = _context.get(_nowhere)
+    return bound
 
 
 def known(name: str) -> Any:

@@ -117,3 +117,25 @@ async def test_patience(site: Site) -> None:
         assert head.startswith(b"HTTP/1.1 200")
         await asyncio.sleep(server.READ_SECONDS + 5 * server.SWEEP_SECONDS)
     writer.close()
+
+
+@pytest.mark.usefixtures("hasty")
+async def test_idle(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A connection that nobody uses any more ends, whichever way its last request took."""
+    monkeypatch.setattr(server, "KEEP_ALIVE_SECONDS", 0.5)
+    body = b'{"text":"then nothing"}'
+    token = f"Authorization: Bearer {site.session['token']}"
+    length = f"Content-Length: {len(body)}"
+    for last in (
+        request("GET", "/health"),
+        request("POST", "/widget/messages", token, length) + body,
+    ):
+        reader, writer = await connect(site.live.url)
+        # The second one comes while the first is fresh, and begins the time anew.
+        for _ in range(2):
+            writer.write(last)
+            head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 20)
+            assert b"HTTP/1.1 200" in head
+        await asyncio.wait_for(reader.read(), 20)
+        assert reader.at_eof()
+        writer.close()

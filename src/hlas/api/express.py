@@ -45,6 +45,7 @@ class Express:
         self._largest = services.settings.max_json_body_bytes
         self._proxies = services.settings.trusted_proxies
         self._landed: list[Exchange] = []
+        self._default: tuple[object, bytes] = (None, b"")
 
     def begin(self, connection: Connection) -> "Exchange | None":
         """Take a request on by its headers; None leaves it to the application."""
@@ -78,6 +79,12 @@ class Express:
     def is_direct(self, exchange: "Exchange") -> bool:
         """The connection is the client's own, not one that a proxy shares among many."""
         return bool(exchange.peer) and not self._proxies.trust(exchange.peer)
+
+    def default_lines(self, headers: list[tuple[bytes, bytes]]) -> bytes:
+        """What uvicorn sends with every answer; it makes a new list when the date changes."""
+        if self._default[0] is not headers:
+            self._default = headers, _lines(headers)
+        return self._default[1]
 
     def land(self, exchange: "Exchange") -> None:
         """Answer soon: the writer goes first, so that the database has work meanwhile."""
@@ -169,7 +176,7 @@ class Exchange:
         if refusal is None:
             return False
         self._outcome = refusal
-        self.answer()
+        self._tell()
         if self._express.is_direct(self):
             self.connection.hold_back()
         return True
@@ -215,6 +222,12 @@ class Exchange:
     def answer(self) -> None:
         """Send the outcome, and tell of it as the application would."""
         entered = telemetry.enter(self.context)
+        try:
+            self._tell()
+        finally:
+            telemetry.leave(entered)
+
+    def _tell(self) -> None:
         metrics, status = self._express.services.metrics, 500
         try:
             status = self._send()
@@ -223,7 +236,6 @@ class Exchange:
             self.connection.transport.abort()
         finally:
             telemetry.account(metrics, "POST", self.route, status, self._started)
-            telemetry.leave(entered)
 
     def _send(self) -> int:
         outcome, metrics = self._outcome, self._express.services.metrics
@@ -234,17 +246,17 @@ class Exchange:
             lines = _stored(self.origin, outcome.replayed, tls)
         elif isinstance(outcome, Refusal):
             note_blocked(metrics, outcome.rule.scope, self.route)
-            status, lines, text = _refused(outcome.rule, outcome.retry_after, self._readers(), tls)
+            status, lines, text = _refused(outcome.rule, outcome.retry_after, self._reader(), tls)
             body = text.replace(_IDENTIFIER, identifier)
         else:
             error = outcome or errors.HlasError()
             note_failure(metrics, error)
             report(error, self.route, metrics)
             status, headers, body = errors.render(error, identifier.decode())
-            lines = _lines((*headers, *self._readers(), *_secure(tls)))
+            lines = _lines((*headers, *readable(self._reader()), *_secure(tls)))
         response = b"%b%b%bx-request-id: %b\r\ncontent-length: %d\r\n%b\r\n%b" % (
             STATUS_LINE[status],
-            _lines(self.connection.server_state.default_headers),
+            self._express.default_lines(self.connection.server_state.default_headers),
             lines,
             identifier,
             len(body),
@@ -254,11 +266,13 @@ class Exchange:
         self.connection.answer(self, response)
         return status
 
-    def _readers(self) -> Headers:
-        if self.session is not None:
-            return readable(self.origin)
-        origins = [value.encode("latin-1") for value in self.texts(b"origin")]
-        return self._express.readers.at_hand(origins, self.texts(b"authorization"))
+    def _reader(self) -> bytes | None:
+        """The origin whose scripts may read the answer."""
+        if self.session is not None or self.origin is None:
+            return self.origin
+        if self._is_repeated and len(self.texts(b"origin")) > 1:
+            return None
+        return self._express.readers.at_hand((self.origin,), self.texts(b"authorization"))
 
 
 def _lines(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
@@ -276,14 +290,14 @@ def _stored(origin: bytes | None, replayed: bool, tls: bool) -> bytes:  # noqa: 
 def _refused(
     rule: Rule,
     retry_after: int,
-    readers: Headers,
+    reader: bytes | None,
     tls: bool,  # noqa: FBT001  # as cached
 ) -> tuple[int, bytes, bytes]:
     """Status, headers and body of a refusal; the body still needs the request's id."""
     refusal = Refusal(rule, "", retry_after)
     error = errors.RateLimited(rule.scope, refusal.headers())
     status, headers, body = errors.render(error, _IDENTIFIER.decode())
-    return status, _lines((*headers, *readers, *_secure(tls))), body
+    return status, _lines((*headers, *readable(reader), *_secure(tls))), body
 
 
 def _secure(tls: bool) -> Headers:  # noqa: FBT001  # as they are cached

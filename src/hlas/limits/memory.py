@@ -87,15 +87,16 @@ class _Table:
 
     def record(self, key: str, rule: Rule, state: int | _State | None, now: int) -> None:
         """Count one more request at a key that is in this state."""
-        if state is None:
-            self._insert(key, rule, now)
-        elif isinstance(state, list):
+        if isinstance(state, list):
             _add(state, rule, now)
-        elif state <= now - rule.window:
-            self.states[key] = _first(rule, now)
+        elif state is None:
+            self._insert(key, rule, now)
+        elif now - state < rule.slot:
+            self.states[key] = [2, rule.count, state, now, 2]
+        elif now - state < rule.window:
+            self.states[key] = [2, rule.count, now, state, 1, now, 1]
         else:
-            again = self.states[key] = [1, rule.count, state, state, 1]
-            _add(again, rule, now)
+            self.states[key] = _first(rule, now)
 
     def _insert(self, key: str, rule: Rule, now: int) -> None:
         horizon = now - rule.window

@@ -51,18 +51,18 @@ class Limit:
         return f"{self.count}/{unit}"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Rule:
-    """A limit on one route for one kind of key. Make it once, not per request."""
+    """A limit on one route for one kind of key. Make it once, not per request: each is its own."""
 
     scope: Scope
     route: str
     limit: Limit
     # Not the count: a tenant whose limit is changed keeps what it has used.
-    table: str = field(init=False, repr=False, compare=False)
-    count: int = field(init=False, repr=False, compare=False)
-    window: int = field(init=False, repr=False, compare=False)
-    slot: int = field(init=False, repr=False, compare=False)
+    table: str = field(init=False, repr=False)
+    count: int = field(init=False, repr=False)
+    window: int = field(init=False, repr=False)
+    slot: int = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         window = self.limit.seconds * NANOSECONDS
@@ -78,7 +78,7 @@ class Rule:
 Check: TypeAlias = tuple[Rule, str]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Refusal:
     """The limit that was hit; of several, the one that is hit the longest."""
 
