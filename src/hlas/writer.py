@@ -5,6 +5,7 @@ of a transaction is shared by all the messages in it. A caller hears back only a
 """
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -21,11 +22,12 @@ WRITE: Final = "select * from write_messages($1, $2, $3, $4, $5, $6, $7, $8, $9,
 
 BATCH_ROWS = 256
 BATCH_CHARACTERS = 1_000_000
-# A statement costs as much as five messages in it. Where they come in company it pays for all of
-# them to let a few more join, unless there are enough already; see ADR-0005.
+# A statement costs as much as five messages in it. Where they come in company, and so many that
+# another is due, it pays for all to let it join, unless there are enough already; see ADR-0005.
 GATHER_SECONDS = 0.001
-ENOUGH_ROWS = 32
+BUSY_RATE = 1000.0
 COMPANY = 1.3
+ENOUGH_ROWS = 32
 QUEUE_ROWS = 4096
 PATIENCE_SECONDS = 2.5
 PATROL_SECONDS = 0.25
@@ -106,8 +108,10 @@ class Writer:
         self._on_batch = on_batch
         self._waiting: deque[Draft] = deque()
         self._writing: list[Draft] = []
-        # How many messages a statement has had of late.
+        # Of late: messages in a statement, messages a second.
         self._company = 0.0
+        self._rate = 0.0
+        self._taken_at = time.monotonic()
         self._wake = asyncio.Event()
         self._patrolling: asyncio.TimerHandle | None = None
         self._connection: asyncpg.Connection | None = None
@@ -163,7 +167,7 @@ class Writer:
                 continue
             await self._gather()
             batch = self._writing = self._take()
-            self._company += (len(batch) - self._company) / 8
+            self._note(len(batch))
             try:
                 again = await self._commit(batch) if batch else []
             except Exception as error:  # noqa: BLE001  # the writer outlives whatever one batch meets
@@ -176,8 +180,16 @@ class Writer:
                 await asyncio.sleep(RETRY_SECONDS)
 
     async def _gather(self) -> None:
-        if self._company > COMPANY and len(self._waiting) < ENOUGH_ROWS and not self._closing:
+        busy = self._company > COMPANY and self._rate > BUSY_RATE
+        if busy and len(self._waiting) < ENOUGH_ROWS and not self._closing:
             await asyncio.sleep(GATHER_SECONDS)
+
+    def _note(self, rows: int) -> None:
+        now = time.monotonic()
+        rate = rows / max(now - self._taken_at, GATHER_SECONDS)
+        self._taken_at = now
+        self._rate += (rate - self._rate) / 8
+        self._company += (rows - self._company) / 8
 
     def _requeue(self, again: list[Draft]) -> None:
         # In front they keep their order, but a whole batch of locked ones would hold up the rest.

@@ -1,13 +1,21 @@
-"""What integration tests share: a cluster for the supervisor, browsers that are closed."""
+"""What integration tests share: a cluster, a writer on a cable, browsers that are closed."""
 
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
+import asyncpg
 import pytest
 import pytest_asyncio
 
 import browsers
 import clusters
+import drafts
+from cables import Cable, plugged
+from hlas import writer
+from hlas.db import Database, connect
+from hlas.migrations.roles import APPLICATION, OPERATOR
+from hlas.tokens import Session
+from hlas.writer import Writer
 
 
 @pytest.fixture(scope="module")
@@ -28,3 +36,39 @@ async def _close_browsers() -> AsyncIterator[None]:
     yield
     while browsers.opened:
         await browsers.opened.pop().aclose()
+
+
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A slow machine is no fault: where time is not the point there is plenty of it."""
+    monkeypatch.setattr(writer, "PATIENCE_SECONDS", 60.0)
+    monkeypatch.setattr(writer, "STATEMENT_SECONDS", 60.0)
+    monkeypatch.setattr(writer, "CONNECT_SECONDS", 60.0)
+
+
+@pytest_asyncio.fixture
+async def cable(database_url: str) -> AsyncIterator[Cable]:
+    async with plugged(database_url) as opened:
+        yield opened
+
+
+@pytest_asyncio.fixture
+async def store(cable: Cable, patient: None) -> AsyncIterator[Writer]:
+    opened = Writer(cable.url, APPLICATION)
+    yield opened
+    cable.silent = cable.unplugged = False
+    await opened.close()
+
+
+@pytest_asyncio.fixture
+async def locker(database_url: str) -> AsyncIterator[asyncpg.Connection]:
+    """Another process on the same database, in a transaction."""
+    connection = await connect(database_url, OPERATOR)
+    await connection.execute("begin")
+    yield connection
+    await connection.close()
+
+
+@pytest_asyncio.fixture
+async def session(operators: Database) -> Session:
+    return await drafts.make_session(operators)

@@ -14,7 +14,7 @@ import psutil
 import pytest
 import pytest_asyncio
 
-from cables import Cable, plugged
+from cables import Cable
 from clusters import open_directory
 from conftest import make_settings, url_of
 from factories import Live, Site, make_site, serve_app
@@ -71,12 +71,6 @@ async def test_unknown(live_server: Live) -> None:
         answer = await live_server.client.get(path)
         assert answer.status_code == 404
         assert set(answer.json()) == {"detail", "message", "request_id"}
-
-
-@pytest_asyncio.fixture
-async def cable(database_url: str) -> AsyncIterator[Cable]:
-    async with plugged(database_url) as cable:
-        yield cable
 
 
 @pytest_asyncio.fixture

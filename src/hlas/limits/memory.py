@@ -172,7 +172,11 @@ class MemoryLimiter:
                 self._record(checks, now)
             return refusal
         for table, rule, key, state in places:
-            table.record(key, rule, state, now)
+            # As `record` does: most requests are of this kind, and a call is what costs.
+            if isinstance(state, list):
+                _add(state, rule, now)
+            else:
+                table.record(key, rule, state, now)
         return None
 
     def _places(self, checks: Sequence[Check]) -> list[_Place] | None:
