@@ -61,7 +61,7 @@ class Gate:
             }
         self._by_tenant: dict[str, Rules] = {}
         self._warned: set[str] = set()
-        self._addresses: dict[tuple[str | None, ...], str | None] = {}
+        self._addresses: dict[tuple[str | None, str], str | None] = {}
 
     async def admit(
         self, scope: Scope, route: str, tenant_id: str = "", conversation_id: str = ""
@@ -151,10 +151,10 @@ class Gate:
 
     def address_of(self, peer: str | None, forwarded: Sequence[str]) -> str | None:
         """Whose requests these are counted as."""
-        known = (peer, *forwarded)
+        known = peer, ",".join(forwarded)
         if known not in self._addresses:
             address = self._find_address(peer, forwarded)
-            if sum(map(len, forwarded)) > REMEMBERED_CHARACTERS:
+            if len(known[1]) > REMEMBERED_CHARACTERS:
                 return address
             if len(self._addresses) >= REMEMBERED_ADDRESSES:
                 self._addresses.clear()

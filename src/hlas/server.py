@@ -66,7 +66,7 @@ class Connection(HttpToolsProtocol):
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self._reading_since: float | None = None
-        self._idle_since: float | None = None
+        self._active_at = 0.0
         self._header_bytes = 0
         self._chunk_bytes = 0
         self._in_headers = True
@@ -92,7 +92,6 @@ class Connection(HttpToolsProtocol):
             if self._lingered > LINGER_BYTES:
                 self.transport.abort()
             return
-        self._idle_since = None
         self._chunk_bytes = len(data)
         if self._in_headers:
             self._header_bytes += len(data)
@@ -104,8 +103,6 @@ class Connection(HttpToolsProtocol):
         self.url = b""
         self.headers = []
         self.expect_100_continue = False
-        # An answer within the same packet has just started the clock of an idle connection.
-        self._idle_since = None
         self._in_headers = True
         self._header_bytes = 0
         if self._reading_since is None:
@@ -220,8 +217,7 @@ class Connection(HttpToolsProtocol):
             self.flow.pause_reading()
         if self.pipeline:
             self._start_asgi_task(*self.pipeline.pop())
-        else:
-            self._idle_since = self.loop.time()
+        self._active_at = self.loop.time()
 
     def send_400_response(self, msg: str) -> None:  # noqa: ARG002  # uvicorn's words are not ours
         if self._in_headers and self._header_bytes > HEADER_BYTES:
@@ -278,9 +274,12 @@ class Connection(HttpToolsProtocol):
 
     def look_at_clock(self, now: float) -> None:
         """Give up what takes too long to come."""
-        if self._reading_since is not None and self._reading_since < now - READ_SECONDS:
-            self.transport.abort()
-        elif self._idle_since is not None and self._idle_since < now - KEEP_ALIVE_SECONDS:
+        # Whatever came since the last answer and was no request does not count as use.
+        between = self.cycle is None or self.cycle.response_complete
+        if self._reading_since is not None:
+            if self._reading_since < now - READ_SECONDS:
+                self.transport.abort()
+        elif between and self._active_at < now - KEEP_ALIVE_SECONDS:
             self.transport.close()
 
 

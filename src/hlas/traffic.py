@@ -1,6 +1,7 @@
 """What went on, by tenant and minute: counted in memory, written to the database now and then."""
 
 import asyncio
+import secrets
 import time
 from collections import defaultdict, deque
 from datetime import UTC, datetime, timedelta
@@ -8,7 +9,6 @@ from typing import Any, Literal, NamedTuple
 from uuid import UUID
 
 import asyncpg
-import uuid_utils
 
 from hlas import telemetry
 from hlas.db import Database, Queries, Row, columns
@@ -44,8 +44,14 @@ class Blocked(NamedTuple):
 
     def row(self) -> tuple[Any, ...]:
         created_at = datetime.fromtimestamp(self.at / 1e9, UTC)
-        # Made here: in a flood most of them are never written.
-        return (created_at, self.tenant_id, str(uuid_utils.uuid7(nanoseconds=self.at)), *self[2:])
+        return (created_at, self.tenant_id, _identifier(self.at), *self[2:])
+
+
+def _identifier(at: int) -> UUID:
+    """A UUIDv7 of this nanosecond: in order of time within a millisecond, too."""
+    milliseconds, rest = divmod(at, 1_000_000)
+    fraction = (rest << 12) // 1_000_000
+    return UUID(int=milliseconds << 80 | 7 << 76 | fraction << 64 | 2 << 62 | secrets.randbits(62))
 
 
 class Traffic:
@@ -57,6 +63,7 @@ class Traffic:
         self._blocked: deque[Blocked] = deque(maxlen=SAMPLES)
         # What a database that was away has not got yet, by the moment it was taken.
         self._owed: list[tuple[datetime, str, str, str, int]] = []
+        self._owed_blocked: list[tuple[Any, ...]] = []
 
     def count(self, kind: str, detail: str = "", tenant_id: str | None = None) -> None:
         """For the request's tenant; `tenant_id` stands in where none is known."""
@@ -98,7 +105,9 @@ class Traffic:
         self._owed += [(now, *key, count) for key, count in counts.items()]
         del self._owed[:-MOST_COUNTS]
         owed, self._owed = self._owed, []
-        blocked = list(self._blocked)
+        # Rows are made once: written again after an answer that was lost, they are the same ones.
+        blocked = (self._owed_blocked + [one.row() for one in self._blocked])[-SAMPLES:]
+        self._owed_blocked = []
         self._blocked.clear()
         try:
             if owed:
@@ -107,14 +116,13 @@ class Traffic:
                     self._watch.note(owed)
                 owed = []
             if blocked:
-                rows = [one.row() for one in blocked]
-                await operators.execute(queries.add_blocked, *columns(rows))
+                await operators.execute(queries.add_blocked, *columns(blocked))
                 blocked = []
             if self._watch is not None:
                 await self._watch.look(operators)
         finally:
             self._owed = owed + self._owed
-            self._blocked.extendleft(reversed(blocked[: SAMPLES - len(self._blocked)]))
+            self._owed_blocked = blocked + self._owed_blocked
 
 
 async def forget(operators: Database) -> None:

@@ -16,6 +16,7 @@ insert into blocked
 select *
 from unnest($1::timestamptz[], $2::uuid[], $3::uuid[], $4::text[], $5::text[], $6::text[],
             $7::uuid[], $8::text[])
+on conflict do nothing
 
 -- name: counts_by_start
 -- For plots; all tenants together when none is given.

@@ -28,6 +28,7 @@ GATHER_SECONDS = 0.001
 BUSY_RATE = 1000.0
 COMPANY = 1.3
 ENOUGH_ROWS = 32
+QUIET_SECONDS = 0.05
 QUEUE_ROWS = 4096
 PATIENCE_SECONDS = 2.5
 PATROL_SECONDS = 0.25
@@ -180,6 +181,8 @@ class Writer:
                 await asyncio.sleep(RETRY_SECONDS)
 
     async def _gather(self) -> None:
+        if time.monotonic() - self._taken_at > QUIET_SECONDS:
+            self._company = self._rate = 0.0
         busy = self._company > COMPANY and self._rate > BUSY_RATE
         if busy and len(self._waiting) < ENOUGH_ROWS and not self._closing:
             await asyncio.sleep(GATHER_SECONDS)

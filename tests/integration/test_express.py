@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from email.utils import parsedate_to_datetime
 from typing import Any
 
 import httpx
@@ -153,6 +154,16 @@ async def test_refused_by_the_store(
     answers = await both(site, Idempotency_Key="k")
     assert {answer.json()["detail"] for answer in answers} == {refused.code}
     assert taken[-1]
+
+
+async def test_date(site: Site, connections: list[Connection]) -> None:
+    """What uvicorn has every answer say changes with the time, and so does what the lane says."""
+    answer = await send(site, ordinary=False)
+    state = connections[0].server_state
+    said = parsedate_to_datetime(answer.headers["date"])
+    await until(lambda: parsedate_to_datetime(dict(state.default_headers)[b"date"].decode()) > said)
+    later = await send(site, ordinary=False)
+    assert parsedate_to_datetime(later.headers["date"]) > said
 
 
 @pytest.mark.settings(rate_limit_messages_ip="2/min")

@@ -2,6 +2,7 @@
 
 import asyncio
 import io
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -244,6 +245,23 @@ async def test_spoofed_address(site: Site) -> None:
     assert statuses == [200, 200, 429, 429]
     assert len(site.live.events("forwarded_for_untrusted")) == 1
     assert "203.0.113" not in str(site.live.events())
+
+
+async def test_addresses_are_remembered_within_bounds(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever strangers forward, in one header or in thousands, is no memory."""
+    gate = site.live.app.state.services.gate
+    monkeypatch.setattr("hlas.gate.REMEMBERED_ADDRESSES", 50)
+    for number in range(120):
+        for forwarded in (
+            [str(number)],
+            [str(number), *[""] * 1000],
+            [f"{number} {'x' * 5000}"],
+        ):
+            assert gate.address_of("192.0.2.1", forwarded) == "192.0.2.1"
+    assert len(gate._addresses) <= 50
+    assert sys.getsizeof(str(gate._addresses)) < 50 * 300
 
 
 @pytest.mark.settings(rate_limit_messages_ip="2/min", trusted_proxies="127.0.0.0/8,10.0.0.0/8")

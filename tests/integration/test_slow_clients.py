@@ -4,10 +4,12 @@ import asyncio
 import time
 from collections.abc import AsyncIterator
 from contextlib import suppress
+from typing import Any
 
 import pytest
 import pytest_asyncio
 
+from drafts import LOCK
 from factories import Live, Site
 from hlas import server
 from raw_http import connect, request
@@ -120,22 +122,56 @@ async def test_patience(site: Site) -> None:
 
 
 @pytest.mark.usefixtures("hasty")
+@pytest.mark.settings(rate_limit_messages_ip="3/min")
 async def test_idle(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """A connection that nobody uses any more ends, whichever way its last request took."""
-    monkeypatch.setattr(server, "KEEP_ALIVE_SECONDS", 0.5)
+    usual = server.KEEP_ALIVE_SECONDS
     body = b'{"text":"then nothing"}'
     token = f"Authorization: Bearer {site.session['token']}"
-    length = f"Content-Length: {len(body)}"
-    for last in (
-        request("GET", "/health"),
-        request("POST", "/widget/messages", token, length) + body,
+    message = request("POST", "/widget/messages", token, f"Content-Length: {len(body)}")
+    missing = request("POST", "/nothing", f"Content-Length: {len(body)}")
+    for last, status, after in (
+        (request("GET", "/health"), 200, b""),
+        (message + body, 200, b""),
+        # What comes after an answer and is no request is no use of the connection.
+        (request("GET", "/health"), 200, b"\r\n"),
+        (missing, 404, body),
+        (message + body, 200, b"\r\n"),
+        (message + body, 200, b""),
+        (message, 429, body),
     ):
+        monkeypatch.setattr(server, "KEEP_ALIVE_SECONDS", usual)
         reader, writer = await connect(site.live.url)
-        # The second one comes while the first is fresh, and begins the time anew.
-        for _ in range(2):
-            writer.write(last)
-            head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 20)
-            assert b"HTTP/1.1 200" in head
+        writer.write(last)
+        head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 20)
+        assert head.startswith(b"HTTP/1.1 %d" % status)
+        writer.write(after)
+        monkeypatch.setattr(server, "KEEP_ALIVE_SECONDS", 0.2)
         await asyncio.wait_for(reader.read(), 20)
         assert reader.at_eof()
+        writer.close()
+
+
+@pytest.mark.usefixtures("hasty")
+async def test_under_way(site: Site, locker: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A request that takes longer than an idle connection is kept is not cut, by either way."""
+    monkeypatch.setattr(server, "KEEP_ALIVE_SECONDS", 0.2)
+    body = b'{"text":"it takes a while"}'
+    token = f"Authorization: Bearer {site.session['token']}"
+    for extra in ((), ("X-Twice: 1", "X-Twice: 2")):
+        length = f"Content-Length: {len(body)}"
+        message = request("POST", "/widget/messages", token, length, *extra) + body
+        await locker.execute(LOCK, site.conversation_id)
+        reader, writer = await connect(site.live.url)
+        # Used before, and with another one behind it.
+        writer.write(request("GET", "/health") + message + request("GET", "/health"))
+        await asyncio.sleep(0.2 + 5 * server.SWEEP_SECONDS)
+        await locker.execute("rollback")
+        await locker.execute("begin")
+        answers = b""
+        while answers.count(b'{"status":"ok"}') != 2:
+            piece = await asyncio.wait_for(reader.read(65536), 20)
+            assert piece, answers
+            answers += piece
+        assert answers.count(b"HTTP/1.1 200") == 3
         writer.close()

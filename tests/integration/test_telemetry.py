@@ -5,6 +5,7 @@ import io
 import logging
 import random
 import string
+import time
 from typing import Any
 
 import asyncpg
@@ -31,6 +32,26 @@ async def test_request_event(site: Site) -> None:
     assert line["conversation_id"] == site.conversation_id
     assert (unmatched["route"], unmatched["status"]) == ("unmatched", 404)
     assert "tenant_id" not in unmatched
+
+
+async def test_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every line has its own moment, to the millisecond, also when the clock is set back."""
+    stream = io.BytesIO()
+    monkeypatch.setattr(telemetry, "_sink", telemetry.Sink(stream))
+    moments = {
+        1_800_000_000.0: "2027-01-15T08:00:00.000Z",
+        1_800_000_000.0005: "2027-01-15T08:00:00.000Z",
+        1_800_000_000.25: "2027-01-15T08:00:00.250Z",
+        1_800_000_001.25: "2027-01-15T08:00:01.250Z",
+        1_799_999_999.999: "2027-01-15T07:59:59.999Z",
+    }
+    for moment in moments:
+        with monkeypatch.context() as patch:
+            patch.setattr(time, "time", lambda moment=moment: moment)
+            telemetry.warning("tick")
+    telemetry.flush()
+    lines = [orjson.loads(line) for line in stream.getvalue().splitlines()]
+    assert [line["time"] for line in lines] == list(moments.values())
 
 
 async def test_request_id(live_server: Live) -> None:

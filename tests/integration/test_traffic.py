@@ -129,6 +129,31 @@ async def test_a_database_that_is_away_costs_no_count(
     assert row["number"] == SAMPLES
 
 
+async def test_blocked_requests_in_order(
+    operators: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The newest first, in a flood too, and each once, though the answer to writing it was lost."""
+    flow = Traffic()
+    routes = [f"/{number}" for number in range(SAMPLES)]
+    for route in routes:
+        flow.block("rate_limited", "ip", route)
+    execute = operators.execute
+
+    async def lose_the_answer(query: str, *arguments: Any) -> str:
+        await execute(query, *arguments)
+        if query == traffic.queries.add_blocked:
+            raise Unavailable
+        return ""
+
+    with monkeypatch.context() as broken:
+        broken.setattr(operators, "execute", lose_the_answer)
+        with pytest.raises(Unavailable):
+            await flow.flush(operators)
+    await flow.flush(operators)
+    found, _ = await traffic.blocked_requests(operators, limit=2 * SAMPLES)
+    assert [row["route"] for row in found] == routes[::-1]
+
+
 async def test_old_traffic_is_forgotten(operators: Database) -> None:
     """Minutes last for hours, hours and blocked requests for eight days."""
     for span, hours in (("minute", 2), ("minute", 4), ("hour", 190), ("hour", 195)):

@@ -51,6 +51,7 @@ async def test_company(
     """Where messages come together, the next ones share a statement though none is under way."""
     batches: list[int] = []
     store._on_batch = lambda size, _: batches.append(size)
+    monkeypatch.setattr(writer, "QUIET_SECONDS", 3600.0)
     await asyncio.gather(*(send(store, session, str(number)) for number in range(40)))
     monkeypatch.setattr(writer, "GATHER_SECONDS", 1.0)
     monkeypatch.setattr(writer, "BUSY_RATE", 0.0)
@@ -64,7 +65,11 @@ async def test_company(
     monkeypatch.setattr(writer, "GATHER_SECONDS", 3600.0)
     async with asyncio.timeout(60):
         await asyncio.gather(*enough)
-    assert len(await contents(operators, session)) == 42 + writer.ENOUGH_ROWS
+        # After a while without any, the next one is alone again.
+        monkeypatch.setattr(writer, "QUIET_SECONDS", 0.05)
+        await asyncio.sleep(0.1)
+        await send(store, session, "alone")
+    assert len(await contents(operators, session)) == 43 + writer.ENOUGH_ROWS
 
 
 async def test_bad_row_fails_alone(store: Writer, session: Session, operators: Database) -> None:
