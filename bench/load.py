@@ -98,9 +98,12 @@ def history_reads(conversations: list[Conversation]) -> list[str]:
     ]
 
 
-def session_opens(conversations: list[Conversation]) -> list[str]:
+def session_opens(conversations: list[Conversation], *, address: str = "") -> list[str]:
     origins = sorted({conversation.origin for conversation in conversations})
-    return [_request("POST", "/widget/session", "{}", {"Origin": origin}) for origin in origins]
+    return [
+        _request("POST", "/widget/session", "{}", {"Origin": origin, "X-Forwarded-For": address})
+        for origin in origins
+    ]
 
 
 def _headers(conversation: Conversation) -> dict[str, str]:

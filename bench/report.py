@@ -133,6 +133,7 @@ class Report:
     def _limits(self) -> list[Row]:
         lost = 1 - self.ratio("ours 2", "unlimited")
         refused = self._total("refused") / self._total("ours 1")
+        refused_session = self._total("refused sessions") / self._total("sessions")
         flood, proxied = (
             self.ratio(f"visitors in a {name}", "visitors", lambda sample: sample.p99)
             for name in ("flood", "proxied flood")
@@ -141,12 +142,8 @@ class Report:
             Row("throughput that limits cost", f"{lost:.1%}", "under 5%", lost < 0.05),
             _at_most("p99 of others beside a flood of refused requests : without", flood, 1.5),
             _plain("the same, the flood at half the full load through a trusted proxy", proxied),
-            Row(
-                "CPU, a refused request : an accepted one",
-                f"{refused:.2f}x",
-                "under 0.33x",
-                refused < 1 / 3,
-            ),
+            _under_a_third("CPU, a refused message : an accepted one", refused),
+            _under_a_third("CPU, a refused session : an opened one", refused_session),
         ]
         return rows + [_limiter_row(row) for row in self.limiter]
 
@@ -190,7 +187,8 @@ class Report:
                 ("sessions opened, 2 workers", "sessions"),
                 ("empty POST, 1 worker", "empty"),
                 ("empty POST past the router, 1 worker", "empty direct"),
-                ("refused requests, 1 worker", "refused"),
+                ("refused messages, 1 worker", "refused"),
+                ("refused sessions, 1 worker", "refused sessions"),
             )
         ]
         sync = f"{self.sync * 1e3:.2f} ms median, {self.sync_p99 * 1e3:.2f} ms p99"
@@ -238,6 +236,10 @@ def _at_least(what: str, value: float, least: float) -> Row:
 
 def _at_most(what: str, value: float, most: float) -> Row:
     return Row(what, f"{value:.2f}x", f"at most {most:g}x", value <= most)
+
+
+def _under_a_third(what: str, value: float) -> Row:
+    return Row(what, f"{value:.2f}x", "under 0.33x", value < 1 / 3)
 
 
 def _plain(what: str, value: float) -> Row:

@@ -82,7 +82,9 @@ class Suite:
         self.one = self._target(start(service.ours(directory, url, 1)))
         off = dict.fromkeys(service.LIMITS, "off")
         self.unlimited = self._target(start(service.ours(directory, url, 2, **off)))
-        guarded = {"TRUSTED_PROXIES": "127.0.0.1/32", "RATE_LIMIT_MESSAGES_IP": f"{ALLOWED}/h"}
+        limit = f"{ALLOWED}/h"
+        guarded = {"RATE_LIMIT_MESSAGES_IP": limit, "RATE_LIMIT_SESSION_IP": limit}
+        guarded["TRUSTED_PROXIES"] = "127.0.0.1/32"
         self.guarded = self._target(start(service.ours(directory, url, 1, **guarded)))
         self.empty = self._target(start(service.empty(directory, url)))
         self.plain_two = self._target(start(service.plain(directory, admin, 2)))
@@ -105,10 +107,17 @@ class Suite:
         if set(load.once(self.two.service.port, self.replays)) != {200}:
             raise RuntimeError("what is to be replayed was not stored")
         self.flood = load.sends(self.conversations, address=FLOOD)
+        self.session_flood = load.session_opens(self.conversations, address=FLOOD)
         port = self.guarded.service.port
-        for statuses in (load.once(port, self.flood), load.once(port, sends, DIRECT_FLOOD)):
-            if statuses.count(200) != ALLOWED:
-                raise RuntimeError(f"{statuses.count(200)} let through, {ALLOWED} allowed")
+        opens = self.session_flood * (ALLOWED // len(self.session_flood) + 1)
+        for statuses in (
+            load.once(port, self.flood),
+            load.once(port, sends, DIRECT_FLOOD),
+            load.once(port, opens),
+        ):
+            allowed = len(statuses) - statuses.count(429)
+            if allowed != ALLOWED:
+                raise RuntimeError(f"{allowed} let through, {ALLOWED} allowed")
 
     def _throughput(self) -> None:
         seconds = self.plan.seconds
@@ -177,11 +186,12 @@ class Suite:
     def _flood(self) -> None:
         """Visitors with an address each, alone and beside an address that is far over its limit."""
         seconds = self.plan.seconds
-        self._take("refused", self.guarded.run(self.flood, seconds=seconds, refused=True))
+        for name, flood in (("refused", self.flood), ("refused sessions", self.session_flood)):
+            self._take(name, self.guarded.run(flood, seconds=seconds, refused=True))
         self._take("visitors", self._visitors())
         port, pause = self.guarded.service.port, self._pause("ours 1", 0.5)
         sends = load.sends(self.conversations)
-        for name, flood in (
+        for name, run in (
             # As fast as it gets answers.
             ("flood", lambda: load.run_from(DIRECT_FLOOD, port, sends, 64, seconds + 2)),
             # As fast as half the full load, whatever it is told.
@@ -193,7 +203,7 @@ class Suite:
             ),
         ):
             with ThreadPoolExecutor(1) as pool:
-                beside = pool.submit(flood)
+                beside = pool.submit(run)
                 time.sleep(0.5)
                 self._take(f"visitors in a {name}", self._visitors())
                 if beside.result().accepted:
