@@ -51,7 +51,7 @@ def _head(watch: "_Watch") -> str:
     return (
         f"{machine.describe()}. Load by {load.name()}, 64 connections unless said otherwise, "
         f"{watch.seconds / 60:.0f} minutes. Other programs used {watch.others:.0%} of the "
-        "processors meanwhile."
+        f"processors meanwhile, and the host took {watch.stolen:.1%}."
     )
 
 
@@ -66,6 +66,7 @@ class _Watch:
 
     def __enter__(self) -> Self:
         self._started = time.monotonic(), self._busy(), machine.processor_seconds(os.getpid())
+        self._stolen = self._steal()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -73,11 +74,17 @@ class _Watch:
         self.seconds = time.monotonic() - started
         used = machine.processor_seconds(os.getpid()) - ours
         others = self._busy() - busy - used
-        self.others = max(0.0, others / (self.seconds * (os.cpu_count() or 1)))
+        whole = self.seconds * (os.cpu_count() or 1)
+        self.others = max(0.0, others / whole)
+        self.stolen = (self._steal() - self._stolen) / whole
 
     def _busy(self) -> float:
         times = psutil.cpu_times()
         return float(times.user + times.system + times.nice)
+
+    def _steal(self) -> float:
+        """What a virtual machine was ready to use and did not get."""
+        return float(getattr(psutil.cpu_times(), "steal", 0.0))
 
 
 def _leave(number: int, _: FrameType | None) -> None:

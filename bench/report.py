@@ -131,7 +131,7 @@ class Report:
         return self.ratio("ours 1", baseline, lambda sample: sample.application)
 
     def _limits(self) -> list[Row]:
-        lost = 1 - self.ratio("ours 2", "unlimited")
+        lost = 1 - self.ratio("limited", "unlimited")
         refused = self._total("refused") / self._total("ours 1")
         refused_session = self._total("refused sessions") / self._total("sessions")
         flood, proxied = (

@@ -54,6 +54,9 @@ class Suite:
                 _say(f"round {number + 1} of {self.plan.rounds}")
                 self.syncs.append(machine.sync_time(self.store.directory))
                 self._throughput()
+            _say("limits on and off, in turns")
+            for number in range(2 * self.plan.rounds):
+                self._limits(number)
             for number in range(self.plan.rounds):
                 _say(f"load and size, round {number + 1} of {self.plan.rounds}")
                 self._half_load()
@@ -130,7 +133,6 @@ class Suite:
             return lambda: target.run(requests, seconds=seconds)
 
         turns = {
-            "unlimited": writes(self.unlimited),
             "ours 2": writes(self.two),
             "pgbench bare": lambda: self._pgbench("bare"),
             "pgbench single": lambda: self._pgbench("single"),
@@ -149,6 +151,13 @@ class Suite:
         names = list(turns)
         for name in names if len(self.samples["ours 2"]) % 2 == 0 else reversed(names):
             self._take(name, turns[name]())
+
+    def _limits(self, number: int) -> None:
+        """Short turns and many of them: what limits cost is less than what the minutes differ."""
+        pair = [("limited", self.two), ("unlimited", self.unlimited)]
+        sends = load.sends(self.conversations)
+        for name, target in pair if number % 2 else reversed(pair):
+            self._take(name, target.run(sends, seconds=self.plan.seconds / 2, writes=True))
 
     def _pgbench(self, script: str, rate: float = 0) -> Sample:
         self.store.settle()
