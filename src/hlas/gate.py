@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import asyncpg
 
@@ -35,7 +35,13 @@ OVERRIDES: dict[str, tuple[LimitScope, tuple[str, ...]]] = {
     "messages_conversation": ("conversation", (MESSAGES, REPLIES)),
 }
 
-Rules = dict[tuple[str, str], Rule | None]
+
+class Rules(NamedTuple):
+    """What is limited on one route; the order is that of the contract."""
+
+    ip: Rule | None = None
+    conversation: Rule | None = None
+    tenant: Rule | None = None
 
 
 class Gate:
@@ -45,21 +51,21 @@ class Gate:
         self._metrics = metrics
         self._enforce = settings.rate_limit_enforce
         self._trusted = settings.trusted_proxies
-        self._rules: Rules = {
-            (SESSION, "ip"): _rule(SESSION, "ip", settings.rate_limit_session_ip),
-            (SESSION, "tenant"): _rule(SESSION, "tenant", settings.rate_limit_session_tenant),
-            (ADMIN, "ip"): _rule(ADMIN, "ip", settings.rate_limit_admin_denied_ip),
+        self._rules = {
+            SESSION: Rules(
+                ip=_rule(SESSION, "ip", settings.rate_limit_session_ip),
+                tenant=_rule(SESSION, "tenant", settings.rate_limit_session_tenant),
+            ),
+            ADMIN: Rules(ip=_rule(ADMIN, "ip", settings.rate_limit_admin_denied_ip)),
         }
         self._admin_key = _rule(ADMIN, "key", settings.rate_limit_admin_key)
         for route in (MESSAGES, REPLIES):
-            self._rules |= {
-                (route, "ip"): _rule(route, "ip", settings.rate_limit_messages_ip),
-                (route, "tenant"): _rule(route, "tenant", settings.rate_limit_messages_tenant),
-                (route, "conversation"): _rule(
-                    route, "conversation", settings.rate_limit_messages_conversation
-                ),
-            }
-        self._by_tenant: dict[str, Rules] = {}
+            self._rules[route] = Rules(
+                _rule(route, "ip", settings.rate_limit_messages_ip),
+                _rule(route, "conversation", settings.rate_limit_messages_conversation),
+                _rule(route, "tenant", settings.rate_limit_messages_tenant),
+            )
+        self._by_tenant: dict[str, dict[str, Rules]] = {}
         self._warned: set[str] = set()
         self._addresses: dict[tuple[str | None, str], str | None] = {}
 
@@ -88,16 +94,14 @@ class Gate:
     def _checks(
         self, route: str, address: str | None, tenant_id: str, conversation_id: str
     ) -> list[Check]:
-        rules = self._by_tenant.get(tenant_id, self._rules)
+        ip, conversation, tenant = self._by_tenant.get(tenant_id, self._rules)[route]
         checks: list[Check] = []
-        for kind, key in (
-            ("ip", address),
-            ("conversation", conversation_id),
-            ("tenant", tenant_id),
-        ):
-            rule = rules.get((route, kind)) if key else None
-            if rule is not None and key:
-                checks.append((rule, key))
+        if ip is not None and address:
+            checks.append((ip, address))
+        if conversation is not None and conversation_id:
+            checks.append((conversation, conversation_id))
+        if tenant is not None and tenant_id:
+            checks.append((tenant, tenant_id))
         return checks
 
     async def admit_key(self, key_id: str) -> None:
@@ -124,7 +128,7 @@ class Gate:
         return self._limiter.peek_now(checks) if checks else None
 
     def _address_checks(self, route: str, address: str | None) -> tuple[Check, ...]:
-        rule = self._rules[route, "ip"]
+        rule = self._rules[route].ip
         # A dry run tells of a refusal once, when the limits are consumed.
         if rule is None or address is None or not self._enforce:
             return ()
@@ -199,7 +203,7 @@ class Gate:
         rows = await operators.all(queries.limit_overrides)
         self._by_tenant = {row["id"]: self._overridden(row["limits"]) for row in rows}
 
-    def _overridden(self, limits: Mapping[str, Any]) -> Rules:
+    def _overridden(self, limits: Mapping[str, Any]) -> dict[str, Rules]:
         rules = dict(self._rules)
         for name, text in limits.items():
             if name in OVERRIDES:
@@ -209,7 +213,8 @@ class Gate:
                 except ValueError:
                     self._warn_once("limit_override_invalid", hint=name)
                     continue
-                rules |= {(route, scope): _rule(route, scope, limit) for route in routes}
+                for route in routes:
+                    rules[route] = rules[route]._replace(**{scope: _rule(route, scope, limit)})
         return rules
 
 
