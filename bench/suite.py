@@ -86,8 +86,11 @@ class Suite:
         off = dict.fromkeys(service.LIMITS, "off")
         self.unlimited = self._target(start(service.ours(directory, url, 2, **off)))
         limit = f"{ALLOWED}/h"
-        guarded = {"RATE_LIMIT_MESSAGES_IP": limit, "RATE_LIMIT_SESSION_IP": limit}
-        guarded["TRUSTED_PROXIES"] = "127.0.0.1/32"
+        guarded = {
+            "TRUSTED_PROXIES": "127.0.0.1/32",
+            "RATE_LIMIT_MESSAGES_IP": limit,
+            "RATE_LIMIT_SESSION_IP": limit,
+        }
         self.guarded = self._target(start(service.ours(directory, url, 1, **guarded)))
         self.empty = self._target(start(service.empty(directory, url)))
         self.plain_two = self._target(start(service.plain(directory, admin, 2)))

@@ -196,11 +196,11 @@ def current() -> Mapping[str, Any]:
 
 def known(name: str) -> Any:
     """What is bound under a name to the request under way, if anything is."""
-    return _context.get(_nowhere).get(name)
+    return current().get(name)
 
 
 def request_id() -> str:
-    return str(_context.get(_nowhere).get("request_id", ""))
+    return str(current().get("request_id", ""))
 
 
 class RequestMiddleware:

@@ -29,6 +29,7 @@ BUSY_RATE = 1000.0
 COMPANY = 1.3
 ENOUGH_ROWS = 32
 QUIET_SECONDS = 0.05
+SHORTEST_SECONDS = 0.001
 QUEUE_ROWS = 4096
 PATIENCE_SECONDS = 2.5
 PATROL_SECONDS = 0.25
@@ -189,7 +190,7 @@ class Writer:
 
     def _note(self, rows: int) -> None:
         now = time.monotonic()
-        rate = rows / max(now - self._taken_at, GATHER_SECONDS)
+        rate = rows / max(now - self._taken_at, SHORTEST_SECONDS)
         self._taken_at = now
         self._rate += (rate - self._rate) / 8
         self._company += (rows - self._company) / 8
