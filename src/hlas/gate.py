@@ -65,6 +65,10 @@ class Gate:
                 _rule(route, "conversation", settings.rate_limit_messages_conversation),
                 _rule(route, "tenant", settings.rate_limit_messages_tenant),
             )
+        # A dry run tells of a refusal once, when the limits are consumed: there is nothing to see.
+        self._on_address = {
+            route: rules.ip for route, rules in self._rules.items() if settings.rate_limit_enforce
+        }
         self._by_tenant: dict[str, dict[str, Rules]] = {}
         self._warned: set[str] = set()
         self._addresses: dict[tuple[str | None, str], str | None] = {}
@@ -119,20 +123,17 @@ class Gate:
         # the others nothing comes between, so what this process remembers is enough.
         if route != SESSION:
             return self.look_now(route, address)
-        checks = self._address_checks(route, address)
-        return await self._limiter.peek(checks) if checks else None
+        rule = self._on_address.get(route)
+        if rule is None or address is None:
+            return None
+        return await self._limiter.peek(((rule, address),))
 
     def look_now(self, route: str, address: str | None) -> Refusal | None:
         """The same from what this process knows: None may mean that it does not know."""
-        checks = self._address_checks(route, address)
-        return self._limiter.peek_now(checks) if checks else None
-
-    def _address_checks(self, route: str, address: str | None) -> tuple[Check, ...]:
-        rule = self._rules[route].ip
-        # A dry run tells of a refusal once, when the limits are consumed.
-        if rule is None or address is None or not self._enforce:
-            return ()
-        return ((rule, address),)
+        rule = self._on_address.get(route)
+        if rule is None or address is None:
+            return None
+        return self._limiter.peek_now(((rule, address),))
 
     async def require_room(self, scope: Scope, route: str) -> None:
         """Before any SQL: raise if an address has used up its limit."""
@@ -156,14 +157,15 @@ class Gate:
     def address_of(self, peer: str | None, forwarded: Sequence[str]) -> str | None:
         """Whose requests these are counted as."""
         known = peer, ",".join(forwarded)
-        if known not in self._addresses:
+        try:
+            return self._addresses[known]
+        except KeyError:
             address = self._find_address(peer, forwarded)
-            if len(known[1]) > REMEMBERED_CHARACTERS:
-                return address
+        if len(known[1]) <= REMEMBERED_CHARACTERS:
             if len(self._addresses) >= REMEMBERED_ADDRESSES:
                 self._addresses.clear()
             self._addresses[known] = address
-        return self._addresses[known]
+        return address
 
     def _find_address(self, peer: str | None, forwarded: Sequence[str]) -> str | None:
         """What looks misconfigured is said once."""

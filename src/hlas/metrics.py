@@ -5,9 +5,8 @@ import os
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from functools import cache
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from prometheus_client import (
     CollectorRegistry,
@@ -43,15 +42,16 @@ class Tally(Protocol):
     def block(self, reason: str, scope: str, route: str) -> None: ...
 
 
-def _no_times() -> list[int]:
-    return [0] * len(BUCKETS)
+def _no_times() -> list[float]:
+    """How many fell into each bucket, and the sum of all."""
+    return [0.0] * (len(BUCKETS) + 1)
 
 
 class _Latency(Histogram):
     """Takes many observations at once."""
 
-    def add(self, counts: Sequence[int], seconds: float) -> None:
-        """How many fell into each bucket, and their sum."""
+    def add(self, times: Sequence[float]) -> None:
+        *counts, seconds = times
         self._sum.inc(seconds)
         for bucket, count in zip(self._buckets, counts, strict=True):
             if count:
@@ -59,35 +59,37 @@ class _Latency(Histogram):
 
 
 class Metrics:
-    """Every metric of the service; children are kept, since looking labels up is what costs.
+    """Every metric of the service.
 
-    What each request counts is added up here first and handed over now and then: with several
-    workers Prometheus's own counters live in shared files and cost more than a limit does.
+    What each request counts is added up here first, by its labels, and handed over now and then:
+    with several workers Prometheus's own counters live in shared files and cost more than a limit
+    does.
     """
 
     def __init__(self, tally: Tally | None = None) -> None:
         self.registry = CollectorRegistry()
         self._tally = tally
-        self._counted: defaultdict[Counter, int] = defaultdict(int)
-        self._timed: defaultdict[_Latency, list[int]] = defaultdict(_no_times)
-        self._seconds: defaultdict[_Latency, float] = defaultdict(float)
-        requests = self._counter(
+        self._counted: defaultdict[tuple[Any, ...], int] = defaultdict(int)
+        self._timed: defaultdict[tuple[str, str], list[float]] = defaultdict(_no_times)
+        self._requests = self._counter(
             "hlas_http_requests", "Answered requests", ("method", "route", "status")
         )
-        duration = _Latency(
+        self._duration = _Latency(
             "hlas_http_request_duration_seconds",
             "Time from a request's headers to its last byte",
             ("method", "route"),
             registry=self.registry,
             buckets=LATENCY,
         )
-        blocked = self._counter("hlas_blocked", "Refused requests", ("reason", "scope", "route"))
-        idempotency = self._counter(
+        self._blocked = self._counter(
+            "hlas_blocked", "Refused requests", ("reason", "scope", "route")
+        )
+        self._idempotency = self._counter(
             "hlas_idempotency", "Keyed requests that reached the store", ("outcome",)
         )
-        sessions = self._counter("hlas_sessions", "Sessions asked for", ("outcome",))
-        messages = self._counter("hlas_messages", "Messages stored", ("role",))
-        auth = self._counter("hlas_auth_denied", "Refused tokens", ("reason",))
+        self._sessions = self._counter("hlas_sessions", "Sessions asked for", ("outcome",))
+        self._messages = self._counter("hlas_messages", "Messages stored", ("role",))
+        self._auth = self._counter("hlas_auth_denied", "Refused tokens", ("reason",))
         self._incidents = self._counter("hlas_incidents", "Signs of abuse at a tenant", ("kind",))
         # There from the start, so that an alert sees the first one.
         for kind in INCIDENTS:
@@ -110,49 +112,43 @@ class Metrics:
             registry=self.registry,
             multiprocess_mode="livesum",
         )
-        self._requests = cache(requests.labels)
-        self._duration = cache(duration.labels)
-        self._blocked = cache(blocked.labels)
-        self._idempotency = cache(idempotency.labels)
-        self._sessions = cache(sessions.labels)
-        self._messages = cache(messages.labels)
-        self._auth = cache(auth.labels)
 
     def _counter(self, name: str, text: str, labels: tuple[str, ...]) -> Counter:
         return Counter(name, text, labels, registry=self.registry)
 
     def request(self, method: str, route: str, status: int, seconds: float) -> None:
-        known = method if method in METHODS else "OTHER"
-        self._counted[self._requests(known, route, str(status))] += 1
-        duration = self._duration(known, route)
+        if method not in METHODS:
+            method = "OTHER"
+        self._counted[self._requests, method, route, status] += 1
         bucket = bisect_left(LATENCY, seconds)
-        self._timed[duration][bucket] += 1
-        self._seconds[duration] += seconds
+        times = self._timed[method, route]
+        times[bucket] += 1
+        times[-1] += seconds
         if route == MEASURED and status == 200 and self._tally is not None:
             self._tally.count("latency", BUCKETS[bucket])
 
     def blocked(self, reason: str, scope: str, route: str) -> None:
-        self._counted[self._blocked(reason, scope, route)] += 1
+        self._counted[self._blocked, reason, scope, route] += 1
         if self._tally is not None:
             self._tally.block(reason, scope, route)
 
     def idempotency(self, outcome: str) -> None:
-        self._counted[self._idempotency(outcome)] += 1
+        self._counted[self._idempotency, outcome] += 1
         if self._tally is not None:
             self._tally.count("idempotency", outcome)
 
     def session(self, outcome: str) -> None:
-        self._counted[self._sessions(outcome)] += 1
+        self._counted[self._sessions, outcome] += 1
         if self._tally is not None:
             self._tally.count("session", outcome)
 
     def message(self, role: str) -> None:
-        self._counted[self._messages(role)] += 1
+        self._counted[self._messages, role] += 1
         if self._tally is not None:
             self._tally.count("message", role)
 
     def auth_denied(self, reason: str, tenant_id: str | None = None) -> None:
-        self._counted[self._auth(reason)] += 1
+        self._counted[self._auth, reason] += 1
         if self._tally is not None:
             self._tally.count("auth", reason, tenant_id)
 
@@ -173,11 +169,10 @@ class Metrics:
         """Give Prometheus's counters what was added up since the last time."""
         counted, self._counted = self._counted, defaultdict(int)
         timed, self._timed = self._timed, defaultdict(_no_times)
-        seconds, self._seconds = self._seconds, defaultdict(float)
-        for counter, count in counted.items():
-            counter.inc(count)
-        for duration, counts in timed.items():
-            duration.add(counts, seconds[duration])
+        for (counter, *labels), count in counted.items():
+            counter.labels(*labels).inc(count)
+        for (method, route), times in timed.items():
+            self._duration.labels(method, route).add(times)
 
     def text(self) -> bytes:
         """What Prometheus reads: this process's numbers, or the sum over all workers."""

@@ -34,13 +34,14 @@ class PipelineTooLong(Exception):
 
 
 class Exchange(Protocol):
-    """One request that the express lane has taken on; stands where uvicorn keeps its own.
-
-    It may be answered at once, by its headers alone.
-    """
+    """One request that the express lane has taken on; stands where uvicorn keeps its own."""
 
     keep_alive: bool
     response_complete: bool
+
+    def done(self) -> bool:
+        """Its outcome is known, whatever else comes: it is answered, or will be in a moment."""
+        ...
 
     def complete(self, body: bytes) -> bool:
         """The body is here. False: let the application answer, nothing has happened yet."""
@@ -76,7 +77,7 @@ class Connection(HttpToolsProtocol):
         self._pieces: list[bytes] = []
         self._held_back: asyncio.TimerHandle | None = None
         # Bytes read and thrown away since the last answer; None as long as none was the last.
-        self._lingered: int | None = None
+        self.lingered: int | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn
         super().connection_made(transport)
@@ -87,14 +88,14 @@ class Connection(HttpToolsProtocol):
             self._sweep()
 
     def data_received(self, data: bytes) -> None:
-        if self._lingered is not None:
-            self._lingered += len(data)
-            if self._lingered > LINGER_BYTES:
+        if self.lingered is not None:
+            self.lingered += len(data)
+            if self.lingered > LINGER_BYTES:
                 self.transport.abort()
             return
-        self._chunk_bytes = len(data)
+        self._chunk_bytes = size = len(data)
         if self._in_headers:
-            self._header_bytes += len(data)
+            self._header_bytes += size
         super().data_received(data)
         if self._in_headers and self._header_bytes > HEADER_BYTES:
             self._refuse(431, "headers_too_large", "The request's headers are too large.")
@@ -110,7 +111,7 @@ class Connection(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         # A first piece may hold all the headers and a body, so only its headers are measured.
-        if max(self._header_bytes, self._chunk_bytes) > HEADER_BYTES:
+        if self._header_bytes > HEADER_BYTES or self._chunk_bytes > HEADER_BYTES:
             size = len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
             if size > HEADER_BYTES:
                 self._header_bytes = size
@@ -123,7 +124,7 @@ class Connection(HttpToolsProtocol):
         if express is not None and self.url in express.paths and self._is_plain():
             exchange = express.begin(self)
             if exchange is not None:
-                self._exchange = None if exchange.response_complete else exchange
+                self._exchange = exchange
                 self.cycle = exchange  # type: ignore[assignment]  # stands in for it
                 return
         self._apply()
@@ -150,33 +151,36 @@ class Connection(HttpToolsProtocol):
     def on_body(self, body: bytes) -> None:
         if self._exchange is None:
             super().on_body(body)
-        else:
+        elif not self._exchange.done():
             self._pieces.append(body)
 
     def on_message_complete(self) -> None:
         self._reading_since = None
         self._in_headers = True
         self._header_bytes = 0
-        if self._exchange is not None:
-            exchange, body = self._take_exchange(self._exchange)
-            if exchange.complete(body):
+        exchange = self._exchange
+        if exchange is not None:
+            body = self._take_body()
+            if exchange.done() or exchange.complete(body):
                 return
             self._leave(exchange, body)
         super().on_message_complete()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if self._exchange is not None:
+        exchange = self._exchange
+        if exchange is not None and not exchange.done():
             # Half a request is told of and counted, too.
-            self._leave(*self._take_exchange(self._exchange))
+            self._leave(exchange, self._take_body())
         if self._held_back is not None:
             self._held_back.cancel()
         super().connection_lost(exc)
 
-    def _take_exchange(self, exchange: Exchange) -> tuple[Exchange, bytes]:
-        body = b"".join(self._pieces)
+    def _take_body(self) -> bytes:
+        """All that has come; the exchange has it now."""
         self._exchange = None
+        body = b"".join(self._pieces)
         self._pieces.clear()
-        return exchange, body
+        return body
 
     def _leave(self, exchange: Exchange, body: bytes) -> None:
         """Let the application have a request, as if its headers had just come."""
@@ -189,11 +193,14 @@ class Connection(HttpToolsProtocol):
     def answer(self, exchange: Exchange, response: bytes) -> None:
         """The whole answer of an exchange, in one write."""
         exchange.response_complete = True
-        if not self.transport.is_closing():
-            self.transport.write(response)
-            if not exchange.keep_alive:
-                self.transport.close()
-        self.on_response_complete()
+        self.server_state.total_requests += 1
+        if self.transport.is_closing():
+            return
+        self.transport.write(response)
+        if exchange.keep_alive:
+            self._go_on()
+        else:
+            self.transport.close()
 
     def hold_back(self) -> None:
         """Read nothing more for a moment: who asks without end does not get without end."""
@@ -209,12 +216,14 @@ class Connection(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         """As uvicorn's, but that an idle connection has no timer, and one held back is not read."""
         self.server_state.total_requests += 1
-        if self.transport.is_closing():
-            return
-        if self._held_back is None:
-            self.flow.resume_reading()
-        else:
+        if not self.transport.is_closing():
+            self._go_on()
+
+    def _go_on(self) -> None:
+        if self._held_back is not None:
             self.flow.pause_reading()
+        elif self.flow.read_paused:
+            self.flow.resume_reading()
         if self.pipeline:
             self._start_asgi_task(*self.pipeline.pop())
         self._active_at = self.loop.time()
@@ -251,15 +260,15 @@ class Connection(HttpToolsProtocol):
 
         Closing at once would reset the connection and take the answer away from the client.
         """
-        if self._lingered is None and not self.transport.is_closing():
-            self._lingered = 0
+        if self.lingered is None and not self.transport.is_closing():
+            self.lingered = 0
             self.flow.resume_reading()
-            self.transport.write_eof()
+            try:
+                self.transport.write_eof()
+            except OSError:
+                # The client has gone, which a connection that is held back does not notice.
+                self.transport.abort()
             self.loop.call_later(LINGER_SECONDS, self.transport.abort)
-
-    @property
-    def lingers(self) -> bool:
-        return self._lingered is not None
 
     def _sweep(self) -> None:
         now = self.loop.time()
@@ -300,7 +309,7 @@ class _Lingering:
             self._transport.close()
 
     def is_closing(self) -> bool:
-        return self._protocol.lingers or self._transport.is_closing()
+        return self._protocol.lingered is not None or self._transport.is_closing()
 
     def abort(self) -> None:
         self._transport.abort()

@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Container, Mapping, MutableMapping, Sequence
 from contextvars import ContextVar, Token
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 import orjson
@@ -61,8 +61,7 @@ class Sink:
 Renderer = Callable[[EventDict], bytes]
 
 
-def _json(line: EventDict) -> bytes:
-    return orjson.dumps(line, default=repr)
+_json: Renderer = partial(orjson.dumps, default=repr)
 
 
 @cache
@@ -220,8 +219,8 @@ class RequestMiddleware:
             return
         started = time.perf_counter()
         identifier = identify(_given(scope))
-        header = (b"x-request-id", identifier)
-        _context.set({"request_id": identifier.decode()})
+        header = (b"x-request-id", identifier.encode())
+        _context.set({"request_id": identifier})
         scope[ROUTE] = scope["path"] if scope["path"] in self.routes else UNMATCHED
         status = 0
         tls = is_tls(scope, self.proxies)
@@ -283,11 +282,11 @@ def _given(scope: Scope) -> bytes | None:
     return None
 
 
-def identify(given: bytes | None) -> bytes:
+def identify(given: bytes | None) -> str:
     """The request's id: the client's own if it can be printed anywhere, else a new one."""
     if given is not None and _REQUEST_ID.fullmatch(given):
-        return given
-    return str(uuid_utils.uuid7()).encode()
+        return given.decode()
+    return str(uuid_utils.uuid7())
 
 
 def route_of(scope: Scope) -> str:

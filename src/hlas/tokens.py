@@ -82,7 +82,8 @@ class Tokens:
         return jwt.encode(claims, secret, algorithm=ALGORITHM, headers={"kid": key_id(secret)})
 
     def verify(self, token: str) -> Session:
-        self._load_keys()
+        if self._keys.secrets() is not self._secrets:
+            self._load_keys()
         session = self._verified.get(token)
         if session is None:
             session = self._remember(token, self._decode(token))

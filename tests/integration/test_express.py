@@ -188,15 +188,76 @@ async def test_refused_by_address(
 
 
 @pytest.mark.settings(rate_limit_messages_ip="1/min")
-async def test_refused_by_its_headers(site: Site) -> None:
-    """An address over its limit hears so without having sent its body."""
+async def test_refused_by_its_headers(site: Site, connections: list[Connection]) -> None:
+    """An address over its limit hears so without having sent its body, of which nothing is kept."""
+    assert (await site.send()).status_code == 200
+    connections.clear()
+    reader, writer = await connect(site.live.url)
+    whole = raw(site, "not looked at", "1")
+    head, _, body = whole.partition(b"\r\n\r\n")
+    writer.write(head + b"\r\n\r\n")
+    answers = await read_answers(reader, 1)
+    writer.write(body[:5])
+    await until(lambda: connections[0].flow.read_paused is False)
+    writer.write(body[5:] + whole)
+    answers += await read_answers(reader, 1)
+    assert [answer["detail"] for answer in answers] == ["rate_limited"] * 2
+    assert (connections[0]._pieces, connections[0]._exchange) == ([], None)
+    writer.close()
+
+
+@pytest.mark.settings(rate_limit_messages_ip="1/min")
+async def test_refused_and_gone(site: Site) -> None:
+    """Who hangs up before the refusal leaves is told of all the same, once."""
+    assert (await site.send()).status_code == 200
+    whole = raw(site, "and gone", "1")
+    for sent in (whole, whole[:-5]):
+        _, writer = await connect(site.live.url)
+        writer.write(sent)
+        await writer.drain()
+        writer.transport.abort()
+
+    def refused() -> list[int]:
+        return [line["status"] for line in site.live.events("request") if line["status"] != 200]
+
+    await until(lambda: len(refused()) == 2)
+    assert (await site.live.client.get("/health")).status_code == 200
+    assert refused() == [429, 429]
+    assert len(site.live.events("blocked")) == 2
+
+
+@pytest.mark.settings(trusted_proxies="127.0.0.1/32", rate_limit_messages_ip="1/min")
+async def test_refused_in_their_order(site: Site) -> None:
+    """A refusal leaves at the end of its turn, and still before what was asked for after it."""
     assert (await site.send()).status_code == 200
     reader, writer = await connect(site.live.url)
-    whole = raw(site, "never sent", "1")
-    writer.write(whole.partition(b"\r\n\r\n")[0] + b"\r\n\r\n")
-    (answer,) = await read_answers(reader, 1)
-    assert answer["detail"] == "rate_limited"
+    refused, other = raw(site, "refused", "1"), {"X-Forwarded-For": "203.0.113.5"}
+    health = request("GET", "/health")
+    writer.write(refused + raw(site, "stored", "2", **other) + refused + health + refused)
+    answers = await read_answers(reader, 5)
     writer.close()
+    said = [answer.get("detail", answer.get("status", "stored")) for answer in answers]
+    assert said == ["rate_limited", "stored", "rate_limited", "ok", "rate_limited"]
+
+
+@pytest.mark.settings(rate_limit_messages_ip="1/min")
+async def test_shutdown_before_a_refusal(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A connection that is closed meanwhile is closed after its answer."""
+    assert (await site.send()).status_code == 200
+    land = Express.land
+
+    def shut_down_and_land(self: Express, exchange: Exchange) -> None:
+        asyncio.get_running_loop().call_soon(exchange.connection.shutdown)
+        land(self, exchange)
+
+    monkeypatch.setattr(Express, "land", shut_down_and_land)
+    reader, writer = await connect(site.live.url)
+    writer.write(raw(site, "refused", "1"))
+    async with asyncio.timeout(20):
+        answer = await reader.read()
+    writer.close()
+    assert answer.startswith(b"HTTP/1.1 429 ")
+    assert b"connection: close" in answer.lower()
 
 
 @pytest.mark.settings(rate_limit_messages_ip="1/min")

@@ -29,8 +29,9 @@ from hlas.sessions import bearer
 from hlas.tokens import Session
 from hlas.writer import Written
 
-# Stands in a prepared body for the id of the request that it will answer.
-_IDENTIFIER = b"{request id}"
+# Stands in a prepared answer for the id of the request.
+_IDENTIFIER = "{request id}"
+_CLOSE = {True: b"", False: b"connection: close\r\n"}
 _UNUSUAL = frozenset({b"transfer-encoding", b"content-encoding"})
 
 
@@ -44,6 +45,7 @@ class Express:
         self.readers = readers
         self._largest = services.settings.max_json_body_bytes
         self._proxies = services.settings.trusted_proxies
+        self._has_proxies = bool(self._proxies)
         self._landed: list[Exchange] = []
         self._default: tuple[object, bytes] = (None, b"")
 
@@ -52,13 +54,10 @@ class Express:
         if connection.parser.get_method() != b"POST":
             return None
         exchange = Exchange(self, connection, self.paths[connection.url])
-        entered = telemetry.enter(exchange.context)
         try:
             return exchange if exchange.refuse() or self._is_good(exchange) else None
         except Exception:  # noqa: BLE001  # the application meets the same fault, and tells of it
             return None
-        finally:
-            telemetry.leave(entered)
 
     def _is_good(self, exchange: "Exchange") -> bool:
         gate, tokens = self.services.gate, self.services.tokens
@@ -73,7 +72,10 @@ class Express:
         return exchange.origin is None or exchange.origin == session.origin.encode()
 
     def is_tls(self, exchange: "Exchange") -> bool:
-        scheme, forwarded = exchange.connection.scheme, exchange.texts(b"x-forwarded-proto")
+        scheme = exchange.connection.scheme
+        if not self._has_proxies:
+            return scheme == "https"
+        forwarded = exchange.texts(b"x-forwarded-proto")
         return telemetry.comes_over_tls(scheme, exchange.peer, forwarded, self._proxies)
 
     def is_direct(self, exchange: "Exchange") -> bool:
@@ -95,6 +97,8 @@ class Express:
     def _answer_all(self) -> None:
         landed, self._landed = self._landed, []
         for exchange in landed:
+            # Not to be left: the loop has given this call a context of its own.
+            telemetry.enter(exchange.context)
             exchange.answer()
 
 
@@ -136,8 +140,9 @@ class Exchange:
         self._outcome: Written | Refusal | Exception | None = None
         self.connection = connection
         self.route = route
-        identifier = telemetry.identify(self._headers.get(b"x-request-id"))
-        self.context: dict[str, Any] = {"request_id": identifier.decode()}
+        self.context: dict[str, Any] = {
+            "request_id": telemetry.identify(self._headers.get(b"x-request-id"))
+        }
         self.origin = self._headers.get(b"origin")
         self.peer = connection.client[0] if connection.client else ""
         self.address: str | None = None
@@ -169,14 +174,14 @@ class Exchange:
         )
 
     def refuse(self) -> bool:
-        """Answer at once an address that is over its limit, whatever else it has to say."""
+        """Answer an address that is over its limit, whatever else it has to say."""
         gate = self._express.services.gate
         self.address = gate.address_of(self.peer or None, self.texts(b"x-forwarded-for"))
         refusal = gate.look_now(self.route, self.address)
         if refusal is None:
             return False
         self._outcome = refusal
-        self._tell()
+        self._express.land(self)
         if self._express.is_direct(self):
             self.connection.hold_back()
         return True
@@ -208,7 +213,7 @@ class Exchange:
         return True
 
     def done(self) -> bool:
-        """For the writer this is a future, at less cost."""
+        """For the writer this is a future, at less cost; for the connection, what needs no body."""
         return self._outcome is not None
 
     def set_result(self, written: Written) -> None:
@@ -221,13 +226,6 @@ class Exchange:
 
     def answer(self) -> None:
         """Send the outcome, and tell of it as the application would."""
-        entered = telemetry.enter(self.context)
-        try:
-            self._tell()
-        finally:
-            telemetry.leave(entered)
-
-    def _tell(self) -> None:
         metrics, status = self._express.services.metrics, 500
         try:
             status = self._send()
@@ -239,32 +237,45 @@ class Exchange:
 
     def _send(self) -> int:
         outcome, metrics = self._outcome, self._express.services.metrics
-        identifier, tls = self.context["request_id"].encode(), self._express.is_tls(self)
+        if isinstance(outcome, Refusal):
+            return self._send_refusal(outcome)
+        tls = self._express.is_tls(self)
         if isinstance(outcome, Written):
             note_success(metrics, outcome, self.key)
             status, body = 200, outcome.response.encode()
             lines = _stored(self.origin, outcome.replayed, tls)
-        elif isinstance(outcome, Refusal):
-            note_blocked(metrics, outcome.rule.scope, self.route)
-            status, lines, text = _refused(outcome.rule, outcome.retry_after, self._reader(), tls)
-            body = text.replace(_IDENTIFIER, identifier)
         else:
             error = outcome or errors.HlasError()
             note_failure(metrics, error)
             report(error, self.route, metrics)
-            status, headers, body = errors.render(error, identifier.decode())
+            status, headers, body = errors.render(error, self.context["request_id"])
             lines = _lines((*headers, *readable(self._reader()), *_secure(tls)))
         response = b"%b%b%bx-request-id: %b\r\ncontent-length: %d\r\n%b\r\n%b" % (
             STATUS_LINE[status],
             self._express.default_lines(self.connection.server_state.default_headers),
             lines,
-            identifier,
+            self.context["request_id"].encode(),
             len(body),
-            b"" if self.keep_alive else b"connection: close\r\n",
+            _CLOSE[self.keep_alive],
             body,
         )
         self.connection.answer(self, response)
         return status
+
+    def _send_refusal(self, refusal: Refusal) -> int:
+        express, connection, rule = self._express, self.connection, refusal.rule
+        note_blocked(express.services.metrics, rule.scope, self.route)
+        form, length = _refused(rule, refusal.retry_after, self._reader(), express.is_tls(self))
+        identifier = self.context["request_id"].encode()
+        response = form % (
+            express.default_lines(connection.server_state.default_headers),
+            identifier,
+            length + len(identifier),
+            _CLOSE[self.keep_alive],
+            identifier,
+        )
+        connection.answer(self, response)
+        return errors.RateLimited.status
 
     def _reader(self) -> bytes | None:
         """The origin whose scripts may read the answer."""
@@ -292,12 +303,26 @@ def _refused(
     retry_after: int,
     reader: bytes | None,
     tls: bool,  # noqa: FBT001  # as cached
-) -> tuple[int, bytes, bytes]:
-    """Status, headers and body of a refusal; the body still needs the request's id."""
+) -> tuple[bytes, int]:
+    """The form of a whole refusal, and the length of its body but for the request's id.
+
+    To be filled in: default headers, id, length, how the connection goes on, id again.
+    """
     refusal = Refusal(rule, "", retry_after)
     error = errors.RateLimited(rule.scope, refusal.headers())
-    status, headers, body = errors.render(error, _IDENTIFIER.decode())
-    return status, _lines((*headers, *readable(reader), *_secure(tls))), body
+    status, headers, body = errors.render(error, _IDENTIFIER)
+    lines = _lines((*headers, *readable(reader), *_secure(tls)))
+    before, after = (part.replace(b"%", b"%%") for part in body.split(_IDENTIFIER.encode()))
+    form = (
+        STATUS_LINE[status]
+        + b"%b"
+        + lines.replace(b"%", b"%%")
+        + b"x-request-id: %b\r\ncontent-length: %d\r\n%b\r\n"
+        + before
+        + b"%b"
+        + after
+    )
+    return form, len(body) - len(_IDENTIFIER)
 
 
 def _secure(tls: bool) -> Headers:  # noqa: FBT001  # as they are cached
