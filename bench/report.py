@@ -132,7 +132,7 @@ class Report:
 
     def _limits(self) -> list[Row]:
         lost = 1 - self.ratio("limited", "unlimited")
-        refused = self._total("refused") / self._total("ours 1")
+        refused = self.ratio("refused", "accepted", lambda one: one.application + one.database)
         refused_session = self._total("refused sessions") / self._total("sessions")
         flood, proxied = (
             self.ratio(f"visitors in a {name}", "visitors", lambda sample: sample.p99)
@@ -156,7 +156,8 @@ class Report:
             for text, name in (
                 ("2 workers", "ours 2"),
                 ("1 worker", "ours 1"),
-                ("2 workers, limits off", "unlimited"),
+                ("1 worker, limits on", "limited"),
+                ("1 worker, limits off", "unlimited"),
                 ("pgbench, a transaction for each of the two rows", "pgbench single"),
                 ("pgbench, two rows in one statement", "pgbench bare"),
                 ("pgbench, begin, two inserts, commit", "pgbench transaction"),
@@ -187,7 +188,8 @@ class Report:
                 ("sessions opened, 2 workers", "sessions"),
                 ("empty POST, 1 worker", "empty"),
                 ("empty POST past the router, 1 worker", "empty direct"),
-                ("refused messages, 1 worker", "refused"),
+                ("messages through a proxy, 1 worker", "accepted"),
+                ("refused messages through a proxy, 1 worker", "refused"),
                 ("refused sessions, 1 worker", "refused sessions"),
             )
         ]

@@ -21,6 +21,10 @@ DIRECT_FLOOD = "127.0.0.3"
 # Messages an hour from one address: a flood is over it at once, a visitor never.
 ALLOWED = 100
 ADDRESSES_EACH = 16
+# What limits cost is less than what a second differs from the next, or one process from another
+# that does the same: so many short turns, and in each round two pairs of servers, new ones.
+LIMIT_PAIRS = 2
+LIMIT_TURNS = 6
 
 Samples = dict[str, list[Sample]]
 
@@ -55,8 +59,8 @@ class Suite:
                 self.syncs.append(machine.sync_time(self.store.directory))
                 self._throughput()
             _say("limits on and off, in turns")
-            for number in range(2 * self.plan.rounds):
-                self._limits(number)
+            for _ in range(LIMIT_PAIRS * self.plan.rounds):
+                self._limits()
             for number in range(self.plan.rounds):
                 _say(f"load and size, round {number + 1} of {self.plan.rounds}")
                 self._half_load()
@@ -83,8 +87,6 @@ class Suite:
         url, admin = store.url("main"), store.superuser_url("main")
         self.two = self._target(start(service.ours(directory, url, 2)))
         self.one = self._target(start(service.ours(directory, url, 1)))
-        off = dict.fromkeys(service.LIMITS, "off")
-        self.unlimited = self._target(start(service.ours(directory, url, 2, **off)))
         limit = f"{ALLOWED}/h"
         guarded = {
             "TRUSTED_PROXIES": "127.0.0.1/32",
@@ -106,7 +108,7 @@ class Suite:
     def _warm_up(self) -> None:
         """Connections are opened and plans made before anything counts."""
         sends = load.sends(self.conversations)
-        for target in (self.two, self.one, self.unlimited, self.plain_two, self.plain_one):
+        for target in (self.two, self.one, self.plain_two, self.plain_one):
             load.run(target.service.port, sends, connections=64, seconds=2)
         # One key for all: it counts in each conversation by itself.
         self.replays = load.sends(self.conversations, key="sent-before")
@@ -155,12 +157,20 @@ class Suite:
         for name in names if len(self.samples["ours 2"]) % 2 == 0 else reversed(names):
             self._take(name, turns[name]())
 
-    def _limits(self, number: int) -> None:
-        """Short turns and many of them: what limits cost is less than what the minutes differ."""
-        pair = [("limited", self.two), ("unlimited", self.unlimited)]
-        sends = load.sends(self.conversations)
-        for name, target in pair if number % 2 else reversed(pair):
-            self._take(name, target.run(sends, seconds=self.plan.seconds / 2, writes=True))
+    def _limits(self) -> None:
+        sends, url = load.sends(self.conversations), self.store.url("main")
+        off = dict.fromkeys(service.LIMITS, "off")
+        with ExitStack() as stack:
+            pair = []
+            for name, changes in (("limited", {}), ("unlimited", off)):
+                served = stack.enter_context(service.ours(self.store.directory, url, 1, **changes))
+                pair.append((name, self._target(served)))
+            for _, target in pair:
+                load.run(target.service.port, sends, connections=64, seconds=1)
+            for _ in range(LIMIT_TURNS):
+                pair.reverse()
+                for name, target in pair:
+                    self._take(name, target.run(sends, seconds=self.plan.seconds / 4, writes=True))
 
     def _pgbench(self, script: str, rate: float = 0) -> Sample:
         self.store.settle()
@@ -198,6 +208,8 @@ class Suite:
     def _flood(self) -> None:
         """Visitors with an address each, alone and beside an address that is far over its limit."""
         seconds = self.plan.seconds
+        # The same requests through the same proxy, from other addresses.
+        self._take("accepted", self.guarded.run(self._visits(), seconds=seconds, writes=True))
         for name, flood in (("refused", self.flood), ("refused sessions", self.session_flood)):
             self._take(name, self.guarded.run(flood, seconds=seconds, refused=True))
         self._take("visitors", self._visitors())
@@ -221,15 +233,17 @@ class Suite:
                 if beside.result().accepted:
                     raise RuntimeError("the flood was let through")
 
-    def _visitors(self) -> Sample:
-        sends = [
+    def _visits(self) -> list[str]:
+        return [
             request
             for number in range(ADDRESSES_EACH)
             for place, conversation in enumerate(self.conversations)
             for request in load.sends([conversation], address=f"10.0.{number}.{place}")
         ]
-        pause = self._pause("ours 1", 0.25)
-        return self.guarded.run(sends, seconds=self.plan.seconds, delay_ms=pause, writes=True)
+
+    def _visitors(self) -> Sample:
+        seconds, pause = self.plan.seconds, self._pause("ours 1", 0.25)
+        return self.guarded.run(self._visits(), seconds=seconds, delay_ms=pause, writes=True)
 
     def _connections(self) -> None:
         sends = load.sends(self.conversations)
