@@ -145,6 +145,10 @@ class Report:
             _under_a_third("CPU, a refused message : an accepted one", refused),
             _under_a_third("CPU, a refused session : an opened one", refused_session),
         ]
+        few, *_, many = (
+            row["us median"] for row in self.limiter if row["limiter"] == "hlas, memory"
+        )
+        rows.append(_plain("three limits checked, a million keys : ten keys", many / few))
         return rows + [_limiter_row(row) for row in self.limiter]
 
     def _total(self, name: str) -> float:
