@@ -21,6 +21,8 @@ HASTY_SENDS = 36
 HASTY_SHARE = 0.05
 # What visitors do in a life; few enough that the same limit lets the others be.
 LENGTH = 16
+# How often a visitor asks a server that has no time.
+PATIENCE = 10
 # As many as a place has strangers: the server remembers each of them for a while.
 STRANGERS = 500
 
@@ -34,6 +36,10 @@ class Reply(NamedTuple):
     def json(self) -> dict[str, Any]:
         found: dict[str, Any] = orjson.loads(self.body)
         return found
+
+    @property
+    def retry_after(self) -> int:
+        return int(self.head.partition(b"\r\nretry-after:")[2].partition(b"\r\n")[0])
 
 
 class Line:
@@ -167,15 +173,22 @@ class Life:
         body: bytes = b"",
         **headers: str,
     ) -> Reply:
-        """One request at the crowd's pace; an answer that is not expected is noted."""
+        """One request at the crowd's pace; an answer that is not expected is noted.
+
+        A server that has too much to do says so: then it is asked again, as any client would.
+        """
         await self._crowd.pace.turn()
         known = {} if origin else {"Authorization": f"Bearer {self._session['token']}"}
         given = {"Origin": self._origin, **known}
         given |= {name.replace("_", "-"): value for name, value in headers.items()}
-        started = time.monotonic()
-        reply = await self._line.ask(method, path, given, body)
-        self._account.slowest = max(self._account.slowest, time.monotonic() - started)
-        self._account.statuses[reply.status] += 1
+        for _ in range(PATIENCE):
+            started = time.monotonic()
+            reply = await self._line.ask(method, path, given, body)
+            self._account.slowest = max(self._account.slowest, time.monotonic() - started)
+            self._account.statuses[reply.status] += 1
+            if reply.status != 503:
+                break
+            await asyncio.sleep(reply.retry_after)
         if reply.status not in expected:
             self._account.problems.append(f"{method} {path}: {reply.status} {reply.body[:80]!r}")
         return reply

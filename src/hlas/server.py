@@ -76,7 +76,9 @@ class Connection(HttpToolsProtocol):
         self._exchange: Exchange | None = None
         self._pieces: list[bytes] = []
         self._held_back: asyncio.TimerHandle | None = None
-        # Bytes read and thrown away since the last answer; None as long as none was the last.
+        # A refusal of what cannot be read, which ends the connection when all else is answered.
+        self._last_words: tuple[int, str, str] | None = None
+        # Bytes read and thrown away since the answer that ended our side; None: it has not ended.
         self.lingered: int | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn
@@ -226,6 +228,8 @@ class Connection(HttpToolsProtocol):
             self.flow.resume_reading()
         if self.pipeline:
             self._start_asgi_task(*self.pipeline.pop())
+        elif self._last_words is not None:
+            self._refuse(*self._last_words)
         self._active_at = self.loop.time()
 
     def send_400_response(self, msg: str) -> None:  # noqa: ARG002  # uvicorn's words are not ours
@@ -236,6 +240,10 @@ class Connection(HttpToolsProtocol):
 
     def _refuse(self, status: int, code: str, message: str) -> None:
         if self.transport.is_closing():
+            return
+        if self._has_to_wait():
+            self._last_words = status, code, message
+            self.flow.pause_reading()
             return
         request_id = str(uuid_utils.uuid7())
         body = orjson.dumps({"detail": code, "message": message, "request_id": request_id})
@@ -248,6 +256,12 @@ class Connection(HttpToolsProtocol):
         )
         self.transport.write(head + body)
         self.linger()
+
+    def _has_to_wait(self) -> bool:
+        """An earlier request, which is not the one that cannot be read, has no answer yet."""
+        if self.cycle is None or self.cycle.response_complete:
+            return False
+        return self._in_headers or (self._exchange is not None and self._exchange.done())
 
     @property
     def answered_early(self) -> bool:

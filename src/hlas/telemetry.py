@@ -179,7 +179,7 @@ def bind(**fields: Any) -> None:
 
 
 def enter(fields: dict[str, Any]) -> Token[dict[str, Any]]:
-    """Work on a request outside a task of its own; `leave` ends it."""
+    """Work on a request outside a task of its own, until `leave` or the end of the context."""
     return _context.set(fields)
 
 

@@ -82,8 +82,7 @@ class Tokens:
         return jwt.encode(claims, secret, algorithm=ALGORITHM, headers={"kid": key_id(secret)})
 
     def verify(self, token: str) -> Session:
-        if self._keys.secrets() is not self._secrets:
-            self._load_keys()
+        self._load_keys()
         session = self._verified.get(token)
         if session is None:
             session = self._remember(token, self._decode(token))

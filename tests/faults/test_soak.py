@@ -214,7 +214,8 @@ async def require_stored(database: asyncpg.Connection, account: Account) -> None
     )
     assert (row["count"], int(row["ids"])) == (account.acknowledged, account.ids)
     assert account.problems[:3] == []
-    assert max(account.statuses) < 500, account.statuses
+    # A machine that has other work to do may have none to spare; whoever asks again is served.
+    assert max(status for status in account.statuses if status != 503) < 500, account.statuses
 
 
 async def test_nothing_is_left_behind(postgres_server: Server, database_url: str) -> None:
@@ -281,6 +282,7 @@ async def soak_in(seconds: float, watch: Watch, crowd: Crowd) -> tuple[list[floa
     assert watch.connections <= CONNECTIONS
     assert max(count for sample in watch.samples for count in sample.sockets) <= 2 * VISITORS
     await require_stored(watch.database, account)
+    assert max(account.statuses) < 500, account.statuses
     columns = zip(*(sample.rss for sample in watch.samples), strict=True)
     grown = [growth(list(column)) for column in columns]
     return grown, allowed_growth(account.requests - done)

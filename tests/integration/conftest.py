@@ -12,8 +12,10 @@ import clusters
 import drafts
 from cables import Cable, plugged
 from hlas import writer
+from hlas.api.express import Exchange, Express
 from hlas.db import Database, connect
 from hlas.migrations.roles import APPLICATION, OPERATOR
+from hlas.server import Connection
 from hlas.tokens import Session
 from hlas.writer import Writer
 
@@ -72,3 +74,37 @@ async def locker(database_url: str) -> AsyncIterator[asyncpg.Connection]:
 @pytest_asyncio.fixture
 async def session(operators: Database) -> Session:
     return await drafts.make_session(operators)
+
+
+@pytest.fixture
+def taken(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """For each request that was refused by the lane or came to it whole: did it answer."""
+    seen: list[bool] = []
+    complete, refuse = Exchange.complete, Exchange.refuse
+
+    def completed(self: Exchange, body: bytes) -> bool:
+        seen.append(complete(self, body))
+        return seen[-1]
+
+    def refused(self: Exchange) -> bool:
+        is_refused = refuse(self)
+        seen.extend([True] * is_refused)
+        return is_refused
+
+    monkeypatch.setattr(Exchange, "complete", completed)
+    monkeypatch.setattr(Exchange, "refuse", refused)
+    return seen
+
+
+@pytest.fixture
+def connections(monkeypatch: pytest.MonkeyPatch) -> list[Connection]:
+    """Those that asked the lane."""
+    seen: list[Connection] = []
+    begin = Express.begin
+
+    def watched(self: Express, connection: Connection) -> Exchange | None:
+        seen.append(connection)
+        return begin(self, connection)
+
+    monkeypatch.setattr(Express, "begin", watched)
+    return seen

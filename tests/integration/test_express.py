@@ -2,90 +2,19 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from email.utils import parsedate_to_datetime
 from typing import Any
 
 import httpx
-import orjson
 import pytest
 
 from factories import Site
 from hlas import errors, messages, tenants
-from hlas.api.express import Exchange, Express
+from hlas.api.express import Exchange
 from hlas.db import Database
-from hlas.server import HOLD_BACK_SECONDS, Connection
+from hlas.server import Connection
+from lane import both, raw, read_answers, send, shape, told, until
 from raw_http import connect, request
-
-# Said twice, a header that means nothing makes a request unusual.
-ORDINARY = [("X-Twice", "1"), ("X-Twice", "2")]
-VARYING = {"date", "x-request-id", "retry-after", "ratelimit"}
-
-
-@pytest.fixture
-def taken(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """For each request that was refused by the lane or came to it whole: did it answer."""
-    seen: list[bool] = []
-    complete, refuse = Exchange.complete, Exchange.refuse
-
-    def completed(self: Exchange, body: bytes) -> bool:
-        seen.append(complete(self, body))
-        return seen[-1]
-
-    def refused(self: Exchange) -> bool:
-        is_refused = refuse(self)
-        seen.extend([True] * is_refused)
-        return is_refused
-
-    monkeypatch.setattr(Exchange, "complete", completed)
-    monkeypatch.setattr(Exchange, "refuse", refused)
-    return seen
-
-
-@pytest.fixture
-def connections(monkeypatch: pytest.MonkeyPatch) -> list[Connection]:
-    """Those that asked the lane."""
-    seen: list[Connection] = []
-    begin = Express.begin
-
-    def watched(self: Express, connection: Connection) -> Exchange | None:
-        seen.append(connection)
-        return begin(self, connection)
-
-    monkeypatch.setattr(Express, "begin", watched)
-    return seen
-
-
-async def send(site: Site, *, ordinary: bool, text: str = "hello", **extra: str) -> httpx.Response:
-    headers = [*site.headers(**extra).items(), *(ORDINARY if ordinary else ())]
-    return await site.live.client.post(
-        "/widget/messages", headers=headers, content=orjson.dumps({"text": text})
-    )
-
-
-def shape(answer: httpx.Response) -> tuple[int, dict[str, str], list[str]]:
-    """All that must not depend on the way an answer took."""
-    headers = {name: value for name, value in answer.headers.items() if name not in VARYING}
-    return answer.status_code, headers, sorted(answer.json())
-
-
-def told(site: Site, answer: httpx.Response) -> list[dict[str, Any]]:
-    """The log lines of a request, without what differs from one to the next."""
-    identifier = answer.headers["x-request-id"]
-    varying = {"time", "request_id", "duration_ms"}
-    return [
-        {name: value for name, value in line.items() if name not in varying}
-        for line in site.live.events()
-        if line.get("request_id") == identifier
-    ]
-
-
-async def both(site: Site, **options: str) -> list[httpx.Response]:
-    answers = [await send(site, ordinary=ordinary, **options) for ordinary in (False, True)]
-    assert shape(answers[0]) == shape(answers[1])
-    assert told(site, answers[0]) == told(site, answers[1])
-    assert told(site, answers[0]), "nothing was logged"
-    return answers
 
 
 async def test_created_and_replayed(site: Site, taken: list[bool]) -> None:
@@ -166,130 +95,6 @@ async def test_date(site: Site, connections: list[Connection]) -> None:
     assert parsedate_to_datetime(later.headers["date"]) > said
 
 
-@pytest.mark.settings(rate_limit_messages_ip="2/min")
-async def test_refused_by_address(
-    site: Site, taken: list[bool], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """An address over its limit is refused alike, and its connection is not read for a moment."""
-    for _ in range(2):
-        assert (await send(site, ordinary=True)).status_code == 200
-    clock = asyncio.get_running_loop().time
-    started = clock()
-    express = await send(site, ordinary=False)
-    # Saying something twice is no way around: whatever it says, it is refused.
-    twice = await send(site, ordinary=True)
-    assert taken == [True, True]
-    assert clock() - started >= HOLD_BACK_SECONDS, "the second went over the same connection"
-    monkeypatch.setattr(Exchange, "refuse", lambda _: False)
-    ordinary = await send(site, ordinary=True)
-    assert shape(express) == shape(twice) == shape(ordinary)
-    assert told(site, express) == told(site, twice) == told(site, ordinary)
-    assert express.status_code == 429
-
-
-@pytest.mark.settings(rate_limit_messages_ip="1/min")
-async def test_refused_by_its_headers(site: Site, connections: list[Connection]) -> None:
-    """An address over its limit hears so without having sent its body, of which nothing is kept."""
-    assert (await site.send()).status_code == 200
-    connections.clear()
-    reader, writer = await connect(site.live.url)
-    whole = raw(site, "not looked at", "1")
-    head, _, body = whole.partition(b"\r\n\r\n")
-    writer.write(head + b"\r\n\r\n")
-    answers = await read_answers(reader, 1)
-    writer.write(body[:5])
-    await until(lambda: connections[0].flow.read_paused is False)
-    writer.write(body[5:] + whole)
-    answers += await read_answers(reader, 1)
-    assert [answer["detail"] for answer in answers] == ["rate_limited"] * 2
-    assert (connections[0]._pieces, connections[0]._exchange) == ([], None)
-    writer.close()
-
-
-@pytest.mark.settings(rate_limit_messages_ip="1/min")
-async def test_refused_and_gone(site: Site) -> None:
-    """Who hangs up before the refusal leaves is told of all the same, once."""
-    assert (await site.send()).status_code == 200
-    whole = raw(site, "and gone", "1")
-    for sent in (whole, whole[:-5]):
-        _, writer = await connect(site.live.url)
-        writer.write(sent)
-        await writer.drain()
-        writer.transport.abort()
-
-    def refused() -> list[int]:
-        return [line["status"] for line in site.live.events("request") if line["status"] != 200]
-
-    await until(lambda: len(refused()) == 2)
-    assert (await site.live.client.get("/health")).status_code == 200
-    assert refused() == [429, 429]
-    assert len(site.live.events("blocked")) == 2
-
-
-@pytest.mark.settings(trusted_proxies="127.0.0.1/32", rate_limit_messages_ip="1/min")
-async def test_refused_in_their_order(site: Site) -> None:
-    """A refusal leaves at the end of its turn, and still before what was asked for after it."""
-    assert (await site.send()).status_code == 200
-    reader, writer = await connect(site.live.url)
-    refused, other = raw(site, "refused", "1"), {"X-Forwarded-For": "203.0.113.5"}
-    health = request("GET", "/health")
-    writer.write(refused + raw(site, "stored", "2", **other) + refused + health + refused)
-    answers = await read_answers(reader, 5)
-    writer.close()
-    said = [answer.get("detail", answer.get("status", "stored")) for answer in answers]
-    assert said == ["rate_limited", "stored", "rate_limited", "ok", "rate_limited"]
-
-
-@pytest.mark.settings(rate_limit_messages_ip="1/min")
-async def test_shutdown_before_a_refusal(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A connection that is closed meanwhile is closed after its answer."""
-    assert (await site.send()).status_code == 200
-    land = Express.land
-
-    def shut_down_and_land(self: Express, exchange: Exchange) -> None:
-        asyncio.get_running_loop().call_soon(exchange.connection.shutdown)
-        land(self, exchange)
-
-    monkeypatch.setattr(Express, "land", shut_down_and_land)
-    reader, writer = await connect(site.live.url)
-    writer.write(raw(site, "refused", "1"))
-    async with asyncio.timeout(20):
-        answer = await reader.read()
-    writer.close()
-    assert answer.startswith(b"HTTP/1.1 429 ")
-    assert b"connection: close" in answer.lower()
-
-
-@pytest.mark.settings(rate_limit_messages_ip="1/min")
-async def test_a_flood_in_one_packet(site: Site, taken: list[bool]) -> None:
-    """Of refused requests that come all at once the first is answered at once, and few wait."""
-    assert (await site.send()).status_code == 200
-    reader, writer = await connect(site.live.url)
-    writer.write(raw(site, "over the limit", "1") * 40)
-    answers = await read_answers(reader, 40)
-    assert {answer["detail"] for answer in answers} == {"rate_limited"}
-    assert taken == [True, True], "one that was stored, and the first of the flood"
-    writer.write(raw(site, "over the limit", "1") * 1000)
-    async with asyncio.timeout(20):
-        with suppress(ConnectionError):
-            while await reader.read(65536):
-                pass
-    writer.close()
-    assert (await site.live.client.get("/health")).status_code == 200
-
-
-@pytest.mark.settings(trusted_proxies="127.0.0.1/32", rate_limit_messages_ip="1/min")
-async def test_a_proxy_is_not_held_back(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A proxy's connection carries many visitors: one of them must not stop the others."""
-    held: list[Connection] = []
-    monkeypatch.setattr(Connection, "hold_back", held.append)
-    statuses = [
-        (await send(site, ordinary=False, X_Forwarded_For="203.0.113.5")).status_code
-        for _ in range(3)
-    ]
-    assert (statuses, held) == ([200, 429, 429], [])
-
-
 @pytest.mark.parametrize(
     ("change", "status"),
     [
@@ -326,29 +131,6 @@ async def test_left_and_counted_once(site: Site, taken: list[bool]) -> None:
     assert (answer.status_code, taken) == (400, [False])
     statuses = [(await site.send()).status_code for _ in range(3)]
     assert statuses == [200, 200, 429]
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
-        while not condition():  # noqa: ASYNC110  # nothing tells
-            await asyncio.sleep(0.01)
-
-
-def raw(site: Site, text: str, key: str, **changes: str) -> bytes:
-    body = orjson.dumps({"text": text})
-    headers = {**site.headers(), "Idempotency-Key": key, "Content-Length": str(len(body))}
-    lines = [f"{name}: {value}" for name, value in (headers | changes).items()]
-    return request("POST", "/widget/messages", *lines, body=body)
-
-
-async def read_answers(reader: asyncio.StreamReader, count: int) -> list[dict[str, Any]]:
-    found = []
-    async with asyncio.timeout(20):
-        for _ in range(count):
-            head = await reader.readuntil(b"\r\n\r\n")
-            length = int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0])
-            found.append(orjson.loads(await reader.readexactly(length)))
-    return found
 
 
 async def test_pipelined(site: Site) -> None:

@@ -6,21 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from clocks import Clock
 from hlas.limits import Limit, MemoryLimiter, Refusal, Rule, Scope
-from hlas.limits.rules import NANOSECONDS, SLOTS
+from hlas.limits.rules import SLOTS
 from hlas.limits.state import PAIRS
 from hlas.limits.table import SHARED, Table
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.nanoseconds = 0
-
-    def __call__(self) -> int:
-        return self.nanoseconds
-
-    def advance(self, seconds: float) -> None:
-        self.nanoseconds += int(seconds * NANOSECONDS)
 
 
 def is_in(table: Table, name: str) -> bool:
@@ -243,3 +233,51 @@ def test_an_empty_name_is_a_key_like_any_other() -> None:
         assert limiter.consume_now([(rule, "")]) is None
     assert limiter.consume_now([(rule, "")]) is not None
     assert limiter.consume_now([(rule, "a")]) is None
+
+
+def test_a_place_of_its_own_forgives_nothing() -> None:
+    """A key that shared a place, and then gets one, has used what it used."""
+    clock = Clock()
+    limiter, rule = MemoryLimiter(max_keys=50, clock=clock), Rule("ip", "m", Limit(10, 60))
+    for number in range(50):
+        for _ in range(10):
+            assert limiter.consume_now([(rule, f"full {number}")]) is None
+    clock.advance(59)
+    admitted = sum(limiter.consume_now([(rule, "newcomer")]) is None for _ in range(9))
+    clock.advance(1)
+    # The others have expired: there are places again.
+    admitted += sum(limiter.consume_now([(rule, "newcomer")]) is None for _ in range(20))
+    assert admitted == 10
+
+
+def test_shared_places_end() -> None:
+    """After an overload newcomers are looked at as before it."""
+    clock = Clock()
+    limiter, rule = MemoryLimiter(max_keys=5, clock=clock), Rule("ip", "m", Limit(1, 60))
+    for number in range(20):
+        limiter.consume_now([(rule, str(number))])
+    table = limiter._tables[rule.table]
+    assert table.shared
+    clock.advance(100)
+    for number in range(20):
+        limiter.consume_now([(rule, f"later {number}")])
+        clock.advance(100)
+    assert not table.shared
+
+
+@pytest.mark.parametrize("used", [5, 20])
+def test_over_a_lowered_limit(used: int) -> None:
+    """A key that was refused stays, though its limit was higher when it used it up."""
+    limiter = MemoryLimiter(max_keys=100, clock=Clock())
+    high, low, others = (
+        Rule("ip", "m", Limit(30, 60)),
+        Rule("ip", "m", Limit(3, 60)),
+        Rule("ip", "m", Limit(2, 60)),
+    )
+    for _ in range(used):
+        assert limiter.consume_now([(high, "lowered")]) is None
+    assert limiter.consume_now([(low, "lowered")]) is not None
+    for number in range(300):
+        for _ in range(2):
+            limiter.consume_now([(others, f"other {number}")])
+    assert limiter.consume_now([(low, "lowered")]) is not None

@@ -9,21 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from clocks import Clock
 from hlas.limits import Limit, MemoryLimiter, Rule
 from hlas.limits import table as table_module
-from hlas.limits.rules import NANOSECONDS
 from hlas.limits.table import BITS, BUSY, WORDS, Table
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.nanoseconds = 0
-
-    def __call__(self) -> int:
-        return self.nanoseconds
-
-    def advance(self, seconds: float) -> None:
-        self.nanoseconds += int(seconds * NANOSECONDS)
 
 
 def rows(table: Table) -> dict[int, list[int]]:

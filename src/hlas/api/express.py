@@ -54,10 +54,13 @@ class Express:
         if connection.parser.get_method() != b"POST":
             return None
         exchange = Exchange(self, connection, self.paths[connection.url])
+        entered = telemetry.enter(exchange.context)
         try:
             return exchange if exchange.refuse() or self._is_good(exchange) else None
         except Exception:  # noqa: BLE001  # the application meets the same fault, and tells of it
             return None
+        finally:
+            telemetry.leave(entered)
 
     def _is_good(self, exchange: "Exchange") -> bool:
         gate, tokens = self.services.gate, self.services.tokens
@@ -116,6 +119,7 @@ class Exchange:
         "_headers",
         "_is_repeated",
         "_outcome",
+        "_pairs",
         "_started",
         "address",
         "connection",
@@ -134,8 +138,10 @@ class Exchange:
 
     def __init__(self, express: Express, connection: Connection, route: str) -> None:
         self._express = express
-        self._headers = dict(connection.headers)
-        self._is_repeated = len(self._headers) != len(connection.headers)
+        # The connection has another list for the next request, which may come before the answer.
+        self._pairs = connection.headers
+        self._headers = dict(self._pairs)
+        self._is_repeated = len(self._headers) != len(self._pairs)
         self._started = time.perf_counter()
         self._outcome: Written | Refusal | Exception | None = None
         self.connection = connection
@@ -155,8 +161,7 @@ class Exchange:
     def texts(self, name: bytes) -> Sequence[str]:
         """Every value of a header, as it came."""
         if self._is_repeated:
-            pairs = self.connection.headers
-            return [value.decode("latin-1") for header, value in pairs if header == name]
+            return [value.decode("latin-1") for header, value in self._pairs if header == name]
         value = self._headers.get(name)
         return () if value is None else (value.decode("latin-1"),)
 
@@ -180,10 +185,11 @@ class Exchange:
         refusal = gate.look_now(self.route, self.address)
         if refusal is None:
             return False
-        self._outcome = refusal
-        self._express.land(self)
         if self._express.is_direct(self):
             self.connection.hold_back()
+        # From here on it is ours, and nothing may go wrong that would leave it to the application.
+        self._outcome = refusal
+        self._express.land(self)
         return True
 
     def complete(self, body: bytes) -> bool:
@@ -213,7 +219,7 @@ class Exchange:
         return True
 
     def done(self) -> bool:
-        """For the writer this is a future, at less cost; for the connection, what needs no body."""
+        """For the writer this is a future, at less cost. The connection asks whether to read on."""
         return self._outcome is not None
 
     def set_result(self, written: Written) -> None:

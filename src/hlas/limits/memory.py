@@ -5,13 +5,14 @@ from collections import defaultdict
 from collections.abc import Callable, MutableSequence, Sequence
 from typing import TypeAlias
 
-from hlas.limits.rules import NANOSECONDS, Check, Refusal, Rule
-from hlas.limits.state import AT, CLOSES, USED, wait
+from hlas.limits.rules import Check, Refusal, Rule
+from hlas.limits.state import AT, CLOSES, COUNT, USED, wait
 from hlas.limits.table import BITS, BUSY, PAGE_BITS, WORDS, Table, search
 
 # A state or a page, the place in it, and what the key has used with this request.
 _Place: TypeAlias = tuple[MutableSequence[int], int, int]
-_Other: TypeAlias = tuple[Callable[[int, Rule, int], None], int, Rule]
+# What counts a request that is no mere addition.
+_Count: TypeAlias = tuple[Callable[[int, Rule, int], None], int, Rule]
 
 
 class MemoryLimiter:
@@ -44,7 +45,7 @@ class MemoryLimiter:
         self._last = now
         tables = self._tables
         places: list[_Place] = []
-        others: list[_Other] = []
+        others: list[_Count] = []
         for rule, name in checks:
             table = tables[rule.table]
             # No key is zero: that is an empty row.
@@ -52,7 +53,7 @@ class MemoryLimiter:
             state = table.busy.get(key)
             if state is not None:
                 used = state[USED] + 1
-                # Also the one that reaches the limit: it is then known as one that may not go.
+                # Also the one that reaches the limit: then its state has to say so.
                 if used >= rule.count:
                     return self._consume_carefully(checks)
                 if now < state[CLOSES]:
@@ -108,11 +109,11 @@ class MemoryLimiter:
                 state = table.state(key)
             if state is not None and state[USED] >= rule.count:
                 left = wait(state, rule, self.now())
+                if left and state[COUNT] != rule.count:
+                    table.limit(key, state, rule)
                 if left > longest:
                     refused, longest = check, left
-        if refused is None:
-            return None
-        return Refusal(refused[0], refused[1], -(-longest // NANOSECONDS))
+        return None if refused is None else Refusal.after(refused, longest)
 
     def record_now(self, checks: Sequence[Check]) -> None:
         """Count a request that was admitted elsewhere."""

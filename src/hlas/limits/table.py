@@ -1,7 +1,7 @@
 """The keys of one rule, in flat memory: little of it a key, and no pause when the table grows.
 
-A key is a hash of 64 bits, with a secret that Python makes for each process: a stranger can aim
-neither at a place nor at another's key. Two keys of one hash would share a limit, and among a
+A key is a hash of 64 bits, with a secret that Python makes for each process (unless it is told not
+to, by PYTHONHASHSEED): a stranger can aim neither at a place nor at another's key. Two keys of one hash would share a limit, and among a
 million keys the chance that any two do is one in 37 million.
 
 Rows lie in pages, found by extendible hashing: the low bits of a key choose a page in the
@@ -42,7 +42,7 @@ PAGE_BITS = 20
 _ROWS = 1024 + 32
 _END = _ROWS * WORDS
 _FULL = 1024 * 7 // 10
-# Eight rows, in which there are two keys: pages are a third full at the least. They divide a page.
+# Eight rows at a time: two keys at least in a page that was split. A page has a multiple of them.
 _SWEPT = 8 * WORDS
 # Behind the rows: how many keys there are, and how many bits they have in common.
 _KEYS, _DEPTH = _END, _END + 1
@@ -143,19 +143,42 @@ class Table:
         self._keep(page, place, state)
 
     def welcome(self, key: int, rule: Rule, now: int) -> None:
-        """Count the first request of a key."""
+        """Count the first request of a key that has no row."""
         horizon = now - rule.window
         self._sweep(horizon)
-        if self.keys >= self._max_keys and not self._evict(rule, horizon):
-            placed = False
-        else:
-            placed = self.insert(key, now + rule.slot, now)
-        if not placed:
-            state = self.shared.setdefault(key % SHARED, states.new(key, 0, now, horizon))
-            states.add(state, rule, now)
+        held = self._held(key, horizon)
+        full = self.keys >= self._max_keys and not self._evict(rule, horizon)
+        if full or not self.insert(key, now + rule.slot, now):
+            # Nothing is used yet, and what is used at the horizon has expired.
+            held = held or self.shared.setdefault(key % SHARED, states.new(key, 0, now, horizon))
+            states.add(held, rule, now)
+        elif held is not None:
+            # It may have been here before: a place of its own does not forgive what was shared.
+            self._continue(key, held, rule, now)
         elif rule.count == 1:
             # A limit of one is reached at once, and only a state can tell.
             self._keep(*self.find(key), [key, 1, now + rule.slot, now, 1, 0])
+
+    def _held(self, key: int, horizon: int) -> State | None:
+        """What is used in the place that a key may share, as long as it counts."""
+        held = self.shared.get(key % SHARED)
+        if held is not None and held[AT] <= horizon:
+            del self.shared[key % SHARED]
+            return None
+        return held
+
+    def _continue(self, key: int, held: State, rule: Rule, now: int) -> None:
+        state = [key, *held[USED:]]
+        states.add(state, rule, now)
+        self._keep(*self.find(key), state)
+
+    def limit(self, key: int, state: State, rule: Rule) -> None:
+        """Let a key be known as one that is at its limit, though the limit was higher before."""
+        state[COUNT] = rule.count
+        if key not in self.busy:
+            page, place = self.find(key)
+            if place >= 0:
+                self._keep(page, place, state)
 
     def _keep(self, page: "Page", place: int, state: State) -> None:
         """Write a key that has a row as what it is by now, light or busy."""
@@ -217,6 +240,8 @@ class Table:
 
     def _sweep(self, horizon: int) -> None:
         """Some looks for expired keys at each new one keep the table as small as its use."""
+        if self.shared:
+            self._held(next(iter(self.shared)), horizon)
         page, first = self._pages[self._hand_page], self._hand
         if first:
             self._hand -= _SWEPT
@@ -278,5 +303,5 @@ class Table:
         if not used:
             state = self.busy[page[place]]
             return state[USED] / state[COUNT]
-        # A light key is under its own limit, whatever the limit of the newcomer is.
+        # A light key is under its limit, or has not asked since that was lowered.
         return min(used / rule.count, 0.99)

@@ -1,0 +1,14 @@
+"""A clock that stands still until it is told."""
+
+from hlas.limits.rules import NANOSECONDS
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.nanoseconds = 0
+
+    def __call__(self) -> int:
+        return self.nanoseconds
+
+    def advance(self, seconds: float) -> None:
+        self.nanoseconds += int(seconds * NANOSECONDS)
