@@ -1,8 +1,8 @@
 """The keys of one rule, in flat memory: little of it a key, and no pause when the table grows.
 
 A key is a hash of 64 bits, with a secret that Python makes for each process (unless it is told not
-to, by PYTHONHASHSEED): a stranger can aim neither at a place nor at another's key. Two keys of one hash would share a limit, and among a
-million keys the chance that any two do is one in 37 million.
+to, by PYTHONHASHSEED): a stranger can aim neither at a place nor at another's key. Two keys of one
+hash would share a limit, and among a million keys the chance that any two do is one in 37 million.
 
 Rows lie in pages, found by extendible hashing: the low bits of a key choose a page in the
 directory, higher ones the place in it where the search begins. A page that is too full is split
