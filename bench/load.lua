@@ -1,4 +1,5 @@
--- wrk -s load.lua URL -- FILE PREFIX DELAY_MS
+-- wrk -s load.lua URL -- FILE NUMBER DELAY_MS
+-- NUMBER has twelve hexadecimal digits and is another one for each run.
 -- FILE holds requests, one after the other, each ended by a NUL; \1 in one stands for a new key.
 local requests, prefix, count = {}, "", 0
 
@@ -9,8 +10,9 @@ function init(arguments)
       requests[#requests + 1] = before and { before, after } or { text }
    end
    file:close()
-   prefix = arguments[2]
-   math.randomseed(tonumber(prefix, 16))
+   local number = arguments[2]
+   math.randomseed(tonumber(number, 16))
+   prefix = number:sub(1, 4) .. "-" .. number:sub(5, 8) .. "-" .. number:sub(9, 12)
    local mean = tonumber(arguments[3])
    if mean > 0 then
       delay = function() return math.random(0, 2 * mean) end
@@ -19,7 +21,7 @@ end
 
 -- Shaped like a UUID and as scattered as one, yet certain never to repeat.
 local function key()
-   return string.format("%08x-%s-4000-8000-%012x", math.random(0, 0x7fffffff), prefix, count)
+   return string.format("%08x-%s-%012x", math.random(0, 0x7fffffff), prefix, count)
 end
 
 function request()

@@ -55,7 +55,7 @@ def run(
         file.flush()
         command = [WRK, "-t1", f"-c{connections}", f"-d{seconds:.0f}s", "--timeout", "10s"]
         command += ["-s", str(SCRIPT), f"http://127.0.0.1:{port}", "--"]
-        command += [file.name, secrets.token_hex(2), str(delay_ms)]
+        command += [file.name, secrets.token_hex(6), str(delay_ms)]
         done = subprocess.run(command, capture_output=True, text=True, check=True)
     return Outcome(**json.loads(done.stdout.splitlines()[-1]))
 

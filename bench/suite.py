@@ -159,6 +159,7 @@ class Suite:
 
     def _limits(self) -> None:
         sends, url = load.sends(self.conversations), self.store.url("main")
+        seconds = max(1, self.plan.seconds / 4)
         off = dict.fromkeys(service.LIMITS, "off")
         with ExitStack() as stack:
             pair = []
@@ -170,7 +171,7 @@ class Suite:
             for _ in range(LIMIT_TURNS):
                 pair.reverse()
                 for name, target in pair:
-                    self._take(name, target.run(sends, seconds=self.plan.seconds / 4, writes=True))
+                    self._take(name, target.run(sends, seconds=seconds, writes=True))
 
     def _pgbench(self, script: str, rate: float = 0) -> Sample:
         self.store.settle()
