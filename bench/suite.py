@@ -165,7 +165,7 @@ class Suite:
             pair = []
             for name, changes in (("limited", {}), ("unlimited", off)):
                 served = stack.enter_context(service.ours(self.store.directory, url, 1, **changes))
-                pair.append((name, self._target(served)))
+                pair.append((name, Target(served, self.store, "main", self.conversations)))
             for _, target in pair:
                 load.run(target.service.port, sends, connections=64, seconds=1)
             for _ in range(LIMIT_TURNS):
