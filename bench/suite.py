@@ -22,8 +22,8 @@ DIRECT_FLOOD = "127.0.0.3"
 ALLOWED = 100
 ADDRESSES_EACH = 16
 # What limits cost is less than what a second differs from the next, or one process from another
-# that does the same: so many short turns, and in each round two pairs of servers, new ones.
-LIMIT_PAIRS = 2
+# that does the same: so many short turns, and in each round three pairs of servers, new ones.
+LIMIT_PAIRS = 3
 LIMIT_TURNS = 6
 
 Samples = dict[str, list[Sample]]
@@ -38,7 +38,7 @@ class Plan:
     sweep_rounds: int
 
 
-FULL = Plan(rounds=5, seconds=4, large=5_000_000, connections=(1, 4, 16, 64, 256), sweep_rounds=3)
+FULL = Plan(rounds=3, seconds=4, large=5_000_000, connections=(1, 4, 16, 64, 256), sweep_rounds=3)
 QUICK = Plan(rounds=1, seconds=2, large=102_400, connections=(1, 64), sweep_rounds=1)
 
 

@@ -1,5 +1,6 @@
 """Real parts for every test: one PostgreSQL for the run, a database of its own for each test."""
 
+import asyncio
 import io
 import os
 import shutil
@@ -16,6 +17,7 @@ import log_scan
 from factories import Live, Site, make_site, serve_app
 from hlas import migrations, postgres, telemetry
 from hlas.db import Database
+from hlas.errors import Unavailable
 from hlas.migrations.roles import APPLICATION, OPERATOR
 from hlas.settings import Settings
 
@@ -75,6 +77,7 @@ async def database_url(
 async def database(database_url: str) -> AsyncIterator[Database]:
     """Queries as the application's role."""
     opened = await Database.open(database_url, APPLICATION)
+    await _connect(opened)
     yield opened
     await opened.close()
 
@@ -83,8 +86,21 @@ async def database(database_url: str) -> AsyncIterator[Database]:
 async def operators(database_url: str) -> AsyncIterator[Database]:
     """Queries as the operators' role."""
     opened = await Database.open(database_url, OPERATOR, statement_seconds=60)
+    await _connect(opened)
     yield opened
     await opened.close()
+
+
+async def _connect(database: Database) -> None:
+    """A machine that has other work takes longer to connect than a visitor would be let wait."""
+    async with asyncio.timeout(60):
+        while True:
+            try:
+                await database.one("select 1")
+            except Unavailable:
+                await asyncio.sleep(0.1)
+            else:
+                return
 
 
 @pytest.fixture
