@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol, TypeAlias
 
 from prometheus_client import (
     CollectorRegistry,
@@ -42,6 +42,10 @@ class Tally(Protocol):
     def block(self, reason: str, scope: str, route: str) -> None: ...
 
 
+# A counter and the values of its labels.
+_Labelled: TypeAlias = tuple[Counter, *tuple[str | int, ...]]
+
+
 def _no_times() -> list[float]:
     """How many fell into each bucket, and the sum of all."""
     return [0.0] * (len(BUCKETS) + 1)
@@ -69,7 +73,7 @@ class Metrics:
     def __init__(self, tally: Tally | None = None) -> None:
         self.registry = CollectorRegistry()
         self._tally = tally
-        self._counted: defaultdict[tuple[Any, ...], int] = defaultdict(int)
+        self._counted: defaultdict[_Labelled, int] = defaultdict(int)
         self._timed: defaultdict[tuple[str, str], list[float]] = defaultdict(_no_times)
         self._requests = self._counter(
             "hlas_http_requests", "Answered requests", ("method", "route", "status")

@@ -95,9 +95,9 @@ class Connection(HttpToolsProtocol):
             if self.lingered > LINGER_BYTES:
                 self.transport.abort()
             return
-        self._chunk_bytes = size = len(data)
+        self._chunk_bytes = len(data)
         if self._in_headers:
-            self._header_bytes += size
+            self._header_bytes += len(data)
         super().data_received(data)
         if self._in_headers and self._header_bytes > HEADER_BYTES:
             self._refuse(431, "headers_too_large", "The request's headers are too large.")
@@ -195,14 +195,11 @@ class Connection(HttpToolsProtocol):
     def answer(self, exchange: Exchange, response: bytes) -> None:
         """The whole answer of an exchange, in one write."""
         exchange.response_complete = True
-        self.server_state.total_requests += 1
-        if self.transport.is_closing():
-            return
-        self.transport.write(response)
-        if exchange.keep_alive:
-            self._go_on()
-        else:
-            self.transport.close()
+        if not self.transport.is_closing():
+            self.transport.write(response)
+            if not exchange.keep_alive:
+                self.transport.close()
+        self.on_response_complete()
 
     def hold_back(self) -> None:
         """Read nothing more for a moment: who asks without end does not get without end."""
@@ -218,14 +215,12 @@ class Connection(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         """As uvicorn's, but that an idle connection has no timer, and one held back is not read."""
         self.server_state.total_requests += 1
-        if not self.transport.is_closing():
-            self._go_on()
-
-    def _go_on(self) -> None:
-        if self._held_back is not None:
-            self.flow.pause_reading()
-        elif self.flow.read_paused:
+        if self.transport.is_closing():
+            return
+        if self._held_back is None:
             self.flow.resume_reading()
+        else:
+            self.flow.pause_reading()
         if self.pipeline:
             self._start_asgi_task(*self.pipeline.pop())
         elif self._last_words is not None:

@@ -5,7 +5,7 @@ import secrets
 import time
 from collections import defaultdict, deque
 from datetime import UTC, datetime, timedelta
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple
 from uuid import UUID
 
 import asyncpg
@@ -31,14 +31,20 @@ MOST_COUNTS = 100_000
 NOBODY = str(UUID(int=0))
 
 
-# A refused request, as its log line tells of it: when, in nanoseconds, tenant, reason, scope,
-# route, conversation and request. A bare tuple: a flood makes many, and only the last are kept.
-Blocked: TypeAlias = tuple[int, str, str, str, str, str | None, str]
+class Blocked(NamedTuple):
+    """A refused request, as its log line tells of it; `at` is in nanoseconds."""
 
+    at: int
+    tenant_id: str
+    reason: str
+    scope: str
+    route: str
+    conversation_id: str | None
+    request_id: str
 
-def _row(blocked: Blocked) -> tuple[Any, ...]:
-    at, tenant_id, *rest = blocked
-    return (datetime.fromtimestamp(at / 1e9, UTC), tenant_id, _identifier(at), *rest)
+    def row(self) -> tuple[Any, ...]:
+        created_at = datetime.fromtimestamp(self.at / 1e9, UTC)
+        return (created_at, self.tenant_id, _identifier(self.at), *self[2:])
 
 
 def _identifier(at: int) -> UUID:
@@ -64,13 +70,12 @@ class Traffic:
         self._counts[telemetry.known("tenant_id") or tenant_id or NOBODY, kind, detail] += 1
 
     def block(self, reason: str, scope: str, route: str) -> None:
+        self.count("blocked", f"{reason}/{scope}")
         known = telemetry.current().get
-        tenant_id = known("tenant_id") or NOBODY
-        self._counts[tenant_id, "blocked", f"{reason}/{scope}"] += 1
         self._blocked.append(
-            (
+            Blocked(
                 time.time_ns(),
-                tenant_id,
+                known("tenant_id") or NOBODY,
                 reason,
                 scope,
                 route,
@@ -101,7 +106,7 @@ class Traffic:
         del self._owed[:-MOST_COUNTS]
         owed, self._owed = self._owed, []
         # Rows are made once: written again after an answer that was lost, they are the same ones.
-        blocked = (self._owed_blocked + [_row(one) for one in self._blocked])[-SAMPLES:]
+        blocked = (self._owed_blocked + [one.row() for one in self._blocked])[-SAMPLES:]
         self._owed_blocked = []
         self._blocked.clear()
         try:

@@ -29,9 +29,8 @@ from hlas.sessions import bearer
 from hlas.tokens import Session
 from hlas.writer import Written
 
-# Stands in a prepared answer for the id of the request.
+# Stands in a prepared body for the id of the request that it will answer.
 _IDENTIFIER = "{request id}"
-_CLOSE = {True: b"", False: b"connection: close\r\n"}
 _UNUSUAL = frozenset({b"transfer-encoding", b"content-encoding"})
 
 
@@ -45,7 +44,6 @@ class Express:
         self.readers = readers
         self._largest = services.settings.max_json_body_bytes
         self._proxies = services.settings.trusted_proxies
-        self._has_proxies = bool(self._proxies)
         self._landed: list[Exchange] = []
         self._default: tuple[object, bytes] = (None, b"")
 
@@ -75,10 +73,7 @@ class Express:
         return exchange.origin is None or exchange.origin == session.origin.encode()
 
     def is_tls(self, exchange: "Exchange") -> bool:
-        scheme = exchange.connection.scheme
-        if not self._has_proxies:
-            return scheme == "https"
-        forwarded = exchange.texts(b"x-forwarded-proto")
+        scheme, forwarded = exchange.connection.scheme, exchange.texts(b"x-forwarded-proto")
         return telemetry.comes_over_tls(scheme, exchange.peer, forwarded, self._proxies)
 
     def is_direct(self, exchange: "Exchange") -> bool:
@@ -243,45 +238,32 @@ class Exchange:
 
     def _send(self) -> int:
         outcome, metrics = self._outcome, self._express.services.metrics
-        if isinstance(outcome, Refusal):
-            return self._send_refusal(outcome)
-        tls = self._express.is_tls(self)
+        identifier, tls = self.context["request_id"], self._express.is_tls(self)
         if isinstance(outcome, Written):
             note_success(metrics, outcome, self.key)
             status, body = 200, outcome.response.encode()
             lines = _stored(self.origin, outcome.replayed, tls)
+        elif isinstance(outcome, Refusal):
+            note_blocked(metrics, outcome.rule.scope, self.route)
+            status, lines, text = _refused(outcome.rule, outcome.retry_after, self._reader(), tls)
+            body = text.replace(_IDENTIFIER, identifier).encode()
         else:
             error = outcome or errors.HlasError()
             note_failure(metrics, error)
             report(error, self.route, metrics)
-            status, headers, body = errors.render(error, self.context["request_id"])
+            status, headers, body = errors.render(error, identifier)
             lines = _lines((*headers, *readable(self._reader()), *_secure(tls)))
         response = b"%b%b%bx-request-id: %b\r\ncontent-length: %d\r\n%b\r\n%b" % (
             STATUS_LINE[status],
             self._express.default_lines(self.connection.server_state.default_headers),
             lines,
-            self.context["request_id"].encode(),
+            identifier.encode(),
             len(body),
-            _CLOSE[self.keep_alive],
+            b"" if self.keep_alive else b"connection: close\r\n",
             body,
         )
         self.connection.answer(self, response)
         return status
-
-    def _send_refusal(self, refusal: Refusal) -> int:
-        express, connection, rule = self._express, self.connection, refusal.rule
-        note_blocked(express.services.metrics, rule.scope, self.route)
-        form, length = _refused(rule, refusal.retry_after, self._reader(), express.is_tls(self))
-        identifier = self.context["request_id"].encode()
-        response = form % (
-            express.default_lines(connection.server_state.default_headers),
-            identifier,
-            length + len(identifier),
-            _CLOSE[self.keep_alive],
-            identifier,
-        )
-        connection.answer(self, response)
-        return errors.RateLimited.status
 
     def _reader(self) -> bytes | None:
         """The origin whose scripts may read the answer."""
@@ -309,26 +291,12 @@ def _refused(
     retry_after: int,
     reader: bytes | None,
     tls: bool,  # noqa: FBT001  # as cached
-) -> tuple[bytes, int]:
-    """The form of a whole refusal, and the length of its body but for the request's id.
-
-    To be filled in: default headers, id, length, how the connection goes on, id again.
-    """
+) -> tuple[int, bytes, str]:
+    """Status, headers and body of a refusal; the body still needs the request's id."""
     refusal = Refusal(rule, "", retry_after)
     error = errors.RateLimited(rule.scope, refusal.headers())
     status, headers, body = errors.render(error, _IDENTIFIER)
-    lines = _lines((*headers, *readable(reader), *_secure(tls)))
-    before, after = (part.replace(b"%", b"%%") for part in body.split(_IDENTIFIER.encode()))
-    form = (
-        STATUS_LINE[status]
-        + b"%b"
-        + lines.replace(b"%", b"%%")
-        + b"x-request-id: %b\r\ncontent-length: %d\r\n%b\r\n"
-        + before
-        + b"%b"
-        + after
-    )
-    return form, len(body) - len(_IDENTIFIER)
+    return status, _lines((*headers, *readable(reader), *_secure(tls))), body.decode()
 
 
 def _secure(tls: bool) -> Headers:  # noqa: FBT001  # as they are cached
