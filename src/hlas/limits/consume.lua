@@ -1,6 +1,6 @@
 -- All the limits of one request: each has room and each is consumed, or none is.
 -- KEYS: a key per limit. ARGV: 'consume' or 'peek', then 'count window slot' of each limit.
--- Times are microseconds. A state is a flat list: opened, at, times, at, times, ... as in memory.py.
+-- Times are microseconds. A state is a flat list: opened, at, times, at, times, ..., as `Window` in memory.py.
 -- Returns the number of the limit that is hit the longest (0: none) and how long it is hit.
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]

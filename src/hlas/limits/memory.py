@@ -1,18 +1,145 @@
-"""Limits in this process: little memory a key, a bounded number of keys."""
+"""Limits in this process: exact sliding windows over a bounded number of keys."""
 
+import random
 import time
-from collections import defaultdict
-from collections.abc import Callable, MutableSequence, Sequence
-from typing import TypeAlias
+from collections.abc import Callable, Sequence
 
 from hlas.limits.rules import Check, Refusal, Rule
-from hlas.limits.state import AT, CLOSES, COUNT, USED, wait
-from hlas.limits.table import BITS, BUSY, PAGE_BITS, WORDS, Table, search
 
-# A state or a page, the place in it, and what the key has used with this request.
-_Place: TypeAlias = tuple[MutableSequence[int], int, int]
-# What counts a request that is no mere addition.
-_Count: TypeAlias = tuple[Callable[[int, Rule, int], None], int, Rule]
+# Windows that new keys share when every key of a full table is at its limit.
+SHARED = 1024
+# How many keys are sampled, at most, to find the one to evict.
+_SAMPLES = 32
+
+
+class Window:
+    """What one key has used.
+
+    Requests within one slot count together and carry the time of the last of them, so nothing
+    expires early. `slots` is a flat list, oldest first: at, times, at, times, ...
+    """
+
+    __slots__ = ("closes", "count", "slots", "used")
+
+    def __init__(self) -> None:
+        self.used = 0
+        self.count = 0
+        self.closes = 0
+        self.slots: list[int] = []
+
+    def copy(self) -> "Window":
+        twin = Window()
+        twin.used, twin.count, twin.closes = self.used, self.count, self.closes
+        twin.slots = self.slots.copy()
+        return twin
+
+    def is_expired(self, horizon: int) -> bool:
+        return not self.slots or self.slots[-2] <= horizon
+
+    def wait(self, rule: Rule, now: int) -> int:
+        """Nanoseconds until there is room for one more request; 0: there is room now."""
+        if self.used < rule.count:
+            return 0
+        self._expire(now - rule.window)
+        surplus = self.used - rule.count
+        if surplus < 0:
+            return 0
+        # Eviction spares a key at its limit, also when the limit was higher before.
+        self.count = rule.count
+        place = 0
+        while surplus >= self.slots[place + 1]:
+            surplus -= self.slots[place + 1]
+            place += 2
+        return self.slots[place] + rule.window - now
+
+    def add(self, rule: Rule, now: int) -> None:
+        if now >= self.closes:
+            # The list grows only here, so this is where it must shrink.
+            self._expire(now - rule.window)
+            self.slots += (now, 0)
+            self.closes = now + rule.slot
+        self.slots[-2] = now
+        self.slots[-1] += 1
+        self.used += 1
+        self.count = rule.count
+
+    def _expire(self, horizon: int) -> None:
+        """Drop what happened at `horizon` or before."""
+        end = 0
+        while end < len(self.slots) and self.slots[end] <= horizon:
+            self.used -= self.slots[end + 1]
+            end += 2
+        del self.slots[:end]
+
+
+class Table:
+    """The keys of one rule. Rules do not share tables: addresses cannot evict tenants."""
+
+    def __init__(self, max_keys: int) -> None:
+        self.windows: dict[str, Window] = {}
+        self.shared: dict[int, Window] = {}
+        # The same keys as a list, from which a sample can be taken.
+        self._keys: list[str] = []
+        self._hand = 0
+        self._max_keys = max_keys
+
+    def find(self, key: str) -> Window | None:
+        window = self.windows.get(key)
+        if window is None and self.shared:
+            window = self.shared.get(hash(key) % SHARED)
+        return window
+
+    def record(self, key: str, rule: Rule, now: int) -> None:
+        window = self.windows.get(key) or self._insert(key, now - rule.window)
+        window.add(rule, now)
+
+    def _insert(self, key: str, horizon: int) -> Window:
+        """The window of a new key: its own, or one that it shares where the table is full."""
+        self._sweep(horizon)
+        place = hash(key) % SHARED
+        held = self.shared.get(place)
+        if held is not None and held.is_expired(horizon):
+            held = None
+            del self.shared[place]
+        if len(self._keys) >= self._max_keys and not self._evict(horizon):
+            return self.shared.setdefault(place, Window())
+        # A key that used a shared window before takes along what was used there.
+        window = self.windows[key] = held.copy() if held else Window()
+        self._keys.append(key)
+        return window
+
+    def _sweep(self, horizon: int) -> None:
+        """Two looks for expired keys at each new one keep the table as small as its use."""
+        if self.shared:
+            place, window = next(iter(self.shared.items()))
+            if window.is_expired(horizon):
+                del self.shared[place]
+        for _ in range(min(2, len(self._keys))):
+            self._hand = (self._hand or len(self._keys)) - 1
+            if self.windows[self._keys[self._hand]].is_expired(horizon):
+                self._remove(self._hand)
+
+    def _evict(self, horizon: int) -> bool:
+        """Remove the least used of some keys, but never one that is at its limit."""
+        victim, least = -1, 1.0
+        for _ in range(_SAMPLES):
+            # From anywhere: neighbours came together, so they are alike.
+            place = int(random.random() * len(self._keys))  # noqa: S311  # a sample, not a secret
+            window = self.windows[self._keys[place]]
+            share = 0.0 if window.is_expired(horizon) else window.used / window.count
+            if share < least:
+                victim, least = place, share
+                if window.used == 1:
+                    break
+        if victim >= 0:
+            self._remove(victim)
+        return victim >= 0
+
+    def _remove(self, place: int) -> None:
+        del self.windows[self._keys[place]]
+        last = self._keys.pop()
+        if place < len(self._keys):
+            self._keys[place] = last
 
 
 class MemoryLimiter:
@@ -22,10 +149,11 @@ class MemoryLimiter:
         self, max_keys: int = 200_000, clock: Callable[[], int] = time.monotonic_ns
     ) -> None:
         """`max_keys` is for each rule; `clock` tells nanoseconds."""
+        self._max_keys = max_keys
         self._clock = clock
         self._last = clock()
         self._ahead = 0
-        self._tables: defaultdict[str, Table] = defaultdict(lambda: Table(max_keys))
+        self._tables: dict[str, Table] = {}
 
     async def consume(self, checks: Sequence[Check]) -> Refusal | None:
         return self.consume_now(checks)
@@ -36,90 +164,34 @@ class MemoryLimiter:
     async def aclose(self) -> None:
         """Nothing is held."""
 
-    # Long, and it knows how a table is laid out: calls would be most of what it costs.
-    def consume_now(self, checks: Sequence[Check]) -> Refusal | None:  # noqa: C901, PLR0912
-        """Find every key, and write only when all are certainly within their limits."""
-        now = self._clock() + self._ahead
-        if now < self._last:
-            now = self.now()
-        self._last = now
-        tables = self._tables
-        places: list[_Place] = []
-        others: list[_Count] = []
-        for rule, name in checks:
-            table = tables[rule.table]
-            # No key is zero: that is an empty row.
-            key = hash(name) or 1
-            state = table.busy.get(key)
-            if state is not None:
-                used = state[USED] + 1
-                # Also the one that reaches the limit: then its state has to say so.
-                if used >= rule.count:
-                    return self._consume_carefully(checks)
-                if now < state[CLOSES]:
-                    places.append((state, 0, used))
-                    continue
-            else:
-                bits = key & BITS
-                page = table.directory[bits & table.mask]
-                place = (bits >> PAGE_BITS) * WORDS
-                if page[place] != key:
-                    place = search(page, place, key)
-                if place >= 0:
-                    used = page[place + USED] + 1
-                    if used >= rule.count:
-                        return self._consume_carefully(checks)
-                    if used < BUSY and now < page[place + CLOSES]:
-                        places.append((page, place, used))
-                        continue
-                elif table.shared:
-                    return self._consume_carefully(checks)
-                else:
-                    others.append((table.welcome, key, rule))
-                    continue
-            others.append((table.record, key, rule))
-        for row, place, used in places:
-            row[place + USED] = used
-            row[place + AT] = now
-        # Only now, because it may move rows.
-        for count, key, rule in others:
-            count(key, rule, now)
-        return None
-
-    def _consume_carefully(self, checks: Sequence[Check]) -> Refusal | None:
+    def consume_now(self, checks: Sequence[Check]) -> Refusal | None:
         refusal = self.peek_now(checks)
         if refusal is None:
             self.record_now(checks)
         return refusal
 
     def peek_now(self, checks: Sequence[Check]) -> Refusal | None:
+        now = self.now()
         refused: Check | None = None
         longest = 0
         for check in checks:
-            rule, name = check
+            rule, key = check
             table = self._tables.get(rule.table)
-            if table is None:
-                continue
-            key = hash(name) or 1
-            state = table.busy.get(key)
-            if state is None:
-                # A light key has used less than this.
-                if rule.count >= BUSY and not table.shared:
-                    continue
-                state = table.state(key)
-            if state is not None and state[USED] >= rule.count:
-                left = wait(state, rule, self.now())
-                if left and state[COUNT] != rule.count:
-                    table.limit(key, state, rule)
-                if left > longest:
-                    refused, longest = check, left
+            window = table.find(key) if table is not None else None
+            if window is not None and window.used >= rule.count:
+                wait = window.wait(rule, now)
+                if wait > longest:
+                    refused, longest = check, wait
         return None if refused is None else Refusal.after(refused, longest)
 
     def record_now(self, checks: Sequence[Check]) -> None:
-        """Count a request that was admitted elsewhere."""
+        """Count a request that was admitted, here or elsewhere."""
         now = self.now()
-        for rule, name in checks:
-            self._tables[rule.table].record(hash(name) or 1, rule, now)
+        for rule, key in checks:
+            table = self._tables.get(rule.table)
+            if table is None:
+                table = self._tables[rule.table] = Table(self._max_keys)
+            table.record(key, rule, now)
 
     def now(self) -> int:
         """When the clock steps back, time goes on from where it was."""
