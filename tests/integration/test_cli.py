@@ -3,6 +3,8 @@
 import io
 import re
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -84,9 +86,9 @@ def inside(
 
 
 def commands(command: Any, *path: str) -> Iterator[tuple[str, Any]]:
-    if hasattr(command, "commands"):
-        for name, inner in command.commands.items():
-            yield from commands(inner, *path, name)
+    if hasattr(command, "list_commands"):
+        for name in command.list_commands(None):
+            yield from commands(command.get_command(None, name), *path, name)
     else:
         yield " ".join(path), command
 
@@ -112,6 +114,17 @@ def test_help(tmp_path: Path) -> None:
     assert status == 0
     assert "Usage: hlas" in text
     assert "..." not in text.partition("Commands:")[2].replace("remove ...", "")
+
+
+def test_version_loads_no_command() -> None:
+    """The version is shown without loading the database, the web framework or any command."""
+    script = "import sys, hlas.cli; print(*sorted(sys.modules))"
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    loaded = set(done.stdout.split())
+    assert loaded.isdisjoint({"asyncpg", "fastapi", "pydantic", "uvicorn", "jwt", "hlas.settings"})
+    assert {name for name in loaded if name.startswith("hlas")} == {"hlas", "hlas.cli"}
 
 
 def test_misspelled(inside: Inside) -> None:

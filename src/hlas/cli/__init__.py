@@ -1,31 +1,60 @@
-"""The `hlas` command."""
+"""The `hlas` command. Each command's module is loaded when the command is used."""
 
 import sys
+from importlib import import_module
 from typing import Annotated
 
-import asyncpg
 import typer
 
 # Typer brings a Click of its own, and gives these no public name.
+from typer._click import Command, Context
 from typer._click.exceptions import ClickException, NoArgsIsHelpError, UsageError
+from typer.core import TyperGroup
 
 from hlas import __version__
-from hlas.cli import (
-    admin,
-    database,
-    knowledge,
-    operate,
-    secrets,
-    serve,
-    tenants,
-    visitor_keys,
-)
-from hlas.errors import HlasError, TenantError
-from hlas.postgres import EmbeddedPostgresError
-from hlas.settings import ConfigurationError
+
+# The module of each command, and its name there where it differs.
+COMMANDS = {
+    "serve": "serve",
+    "migrate": "database",
+    "cleanup": "operate",
+    "export": "operate",
+    "erase": "operate",
+    "doctor": "operate",
+    "backup": "operate",
+    "restore": "operate",
+    "audit": "admin",
+    "tenant": "tenants",
+    "domain": "tenants",
+    "visitor-key": "visitor_keys",
+    "admin-key": "admin",
+    "knowledge": "knowledge",
+    "secret": "secrets",
+}
+
+
+class _Commands(TyperGroup):
+    """Imports a command's module only for that command: loading all of them takes a second."""
+
+    def list_commands(self, ctx: Context) -> list[str]:  # noqa: ARG002  # as Click calls it
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Context, cmd_name: str) -> Command | None:  # noqa: ARG002  # as above
+        if cmd_name not in COMMANDS:
+            return None
+        module = import_module(f"hlas.cli.{COMMANDS[cmd_name]}")
+        found = getattr(module, cmd_name.replace("-", "_"))
+        parent = typer.Typer(add_completion=False, rich_markup_mode=None)
+        if isinstance(found, typer.Typer):
+            parent.add_typer(found, name=cmd_name)
+        else:
+            parent.command(cmd_name)(found)
+        return typer.main.get_group(parent).commands[cmd_name]
+
 
 app = typer.Typer(
     name="hlas",
+    cls=_Commands,
     help="Hlas: chat and voice for websites. Start with `hlas serve`.",
     no_args_is_help=True,
     add_completion=False,
@@ -53,27 +82,10 @@ def options(
     del version
 
 
-app.command()(serve.serve)
-app.command()(database.migrate)
-app.command()(operate.cleanup)
-app.command()(operate.export)
-app.command()(operate.erase)
-app.command()(operate.doctor)
-app.command()(operate.backup)
-app.command()(operate.restore)
-app.command()(admin.audit)
-app.add_typer(tenants.tenant, name="tenant")
-app.add_typer(tenants.domain, name="domain")
-app.add_typer(visitor_keys.visitor_key, name="visitor-key")
-app.add_typer(admin.admin_key, name="admin-key")
-app.add_typer(knowledge.knowledge, name="knowledge")
-app.add_typer(secrets.secret, name="secret")
-
-
 def main() -> None:
     """Run a command; whatever goes wrong is one clear line and a non-zero exit."""
     try:
-        sys.exit(app(standalone_mode=False))
+        sys.exit(app(prog_name="hlas", standalone_mode=False))
     except NoArgsIsHelpError as error:
         error.show()
         sys.exit(error.exit_code)
@@ -81,13 +93,32 @@ def main() -> None:
         typer.echo(f"hlas: {_sentence(error)}", err=True)
         sys.exit(error.exit_code)
     except typer.Abort:
-        sys.exit("hlas: nothing was done")
-    except (ConfigurationError, TenantError, EmbeddedPostgresError) as error:
-        sys.exit(f"hlas: {error}")
-    except HlasError as error:
-        sys.exit(f"hlas: {error.message}")
-    except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
-        sys.exit(f"hlas: the database cannot be used: {error}")
+        sys.exit("hlas: aborted")
+    except Exception as error:
+        reason = _explain(error)
+        if reason is None:
+            raise
+        sys.exit(f"hlas: {reason}")
+
+
+def _explain(error: Exception) -> str | None:
+    """One line for an operator; None for a defect of ours, whose traceback is needed."""
+    # Loaded by now, if the command got so far as to raise one of these.
+    import asyncpg  # noqa: PLC0415
+
+    from hlas.errors import HlasError, TenantError  # noqa: PLC0415
+    from hlas.postgres import EmbeddedPostgresError  # noqa: PLC0415
+    from hlas.settings import ConfigurationError  # noqa: PLC0415
+
+    match error:
+        case ConfigurationError() | TenantError() | EmbeddedPostgresError():
+            return str(error)
+        case HlasError():
+            return error.message
+        case OSError() | asyncpg.PostgresError() | asyncpg.InterfaceError():
+            return f"the database cannot be used: {error}"
+        case _:
+            return None
 
 
 def _sentence(error: ClickException) -> str:
