@@ -4,7 +4,7 @@ ENV UV_PROJECT_ENVIRONMENT=/opt/hlas/.venv UV_COMPILE_BYTECODE=1 UV_LINK_MODE=co
 RUN pip install --no-cache-dir uv==0.13.7
 WORKDIR /build
 # What rarely changes first: the layer with the dependencies is used again.
-COPY pyproject.toml uv.lock README.md LICENSE ./
+COPY pyproject.toml uv.lock hatch_build.py README.md LICENSE ./
 RUN uv sync --frozen --no-dev --no-install-project --extra otel
 COPY src src
 RUN uv sync --frozen --no-dev --no-editable --extra otel

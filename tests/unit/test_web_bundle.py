@@ -1,6 +1,7 @@
 """The widget's modules become one script, or a clear error."""
 
 import gzip
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -80,6 +81,29 @@ def test_the_script_is_the_same_wherever_it_is_built() -> None:
     code = "from hlas.web import assets; print(assets.widget().integrity)"
     other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert other.stdout.strip() == assets.widget().integrity
+
+
+def test_bundled_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A second start reads what the first one bundled; changed sources are bundled again."""
+    widget = tmp_path / "widget"
+    shutil.copytree(WIDGET, widget)
+    monkeypatch.setattr(bundle, "WIDGET", widget)
+    monkeypatch.setattr(bundle, "BUILT", tmp_path / "built")
+    script = bundle.widget_script()
+    (built,) = (tmp_path / "built").iterdir()
+    built.write_text("bundled before")
+    assert bundle.widget_script() == "bundled before"
+    (widget / "dom.js").write_text((widget / "dom.js").read_text() + "\nconst added = 1;\n")
+    assert bundle.widget_script() not in {script, "bundled before"}
+    assert len(list((tmp_path / "built").iterdir())) == 1
+
+
+def test_bundled_in_a_read_only_checkout(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Where nothing can be written the script is the same."""
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    monkeypatch.setattr(bundle, "BUILT", blocked / "built")
+    assert bundle.widget_script() == assets.widget().body.decode()
 
 
 def test_without_the_minifier_the_script_is_served_as_written(

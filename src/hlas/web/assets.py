@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
 
-from hlas.web.bundle import bundle, minify
+from hlas.web.bundle import widget_script
 
 HERE = Path(__file__).parent
 JAVASCRIPT = "text/javascript; charset=utf-8"
@@ -41,8 +41,7 @@ class Asset:
 
 @cache
 def widget() -> Asset:
-    script = minify("application/javascript", bundle(HERE / "widget" / "widget.js"))
-    return Asset(script.encode(), JAVASCRIPT)
+    return Asset(widget_script().encode(), JAVASCRIPT)
 
 
 @cache

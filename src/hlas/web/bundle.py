@@ -1,12 +1,18 @@
 """One script out of the widget's modules, with no JavaScript tools on the machine."""
 
+import hashlib
 import json
+import os
 import re
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
+
+WIDGET = Path(__file__).parent / "widget"
+BUILT = Path(__file__).parent / "built"
 
 IMPORT = re.compile(
     r'^import (?P<names>\{[^}]*\}|\w+) from "\./(?P<file>[\w.-]+)";\n', re.MULTILINE
@@ -18,6 +24,43 @@ MODULE_SYNTAX = re.compile(r"^(?:import|export)\b(?!\.meta)", re.MULTILINE)
 
 class BundleError(Exception):
     """The modules use something that the bundler does not understand."""
+
+
+def widget_script() -> str:
+    """The widget as browsers get it: from the wheel, or made on first use in a checkout."""
+    try:
+        return _built_widget().read_text(encoding="utf-8")
+    except OSError:
+        pass  # not built yet
+    try:
+        return build_widget().read_text(encoding="utf-8")
+    except OSError:
+        return _minified_widget()  # a read-only checkout: made again at each start
+
+
+def build_widget() -> Path:
+    """Bundle the widget into a file that is named after its sources."""
+    built = _built_widget()
+    script = _minified_widget()
+    BUILT.mkdir(exist_ok=True)
+    with tempfile.NamedTemporaryFile("w", dir=BUILT, delete=False, encoding="utf-8") as new:
+        new.write(script)
+    os.chmod(new.name, 0o644)  # noqa: PTH101  # public, as the package's other files
+    Path(new.name).rename(built)
+    for stale in set(BUILT.glob("widget.*.js")) - {built}:
+        stale.unlink(missing_ok=True)
+    return built
+
+
+def _built_widget() -> Path:
+    digest = hashlib.sha256()
+    for source in sorted(WIDGET.iterdir()):
+        digest.update(source.name.encode() + b"\0" + source.read_bytes())
+    return BUILT / f"widget.{digest.hexdigest()[:16]}.js"
+
+
+def _minified_widget() -> str:
+    return minify("application/javascript", bundle(WIDGET / "widget.js"))
 
 
 def bundle(entry: Path) -> str:
