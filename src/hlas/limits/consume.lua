@@ -1,14 +1,11 @@
--- All the limits of one request: each has room and each is consumed, or none is.
--- KEYS: a key per limit. ARGV: 'consume' or 'peek', then 'count window slot' of each limit.
--- Times are microseconds. A state is a flat list: opened, at, times, at, times, ..., as `Window` in memory.py.
--- Returns the number of the limit that is hit the longest (0: none) and how long it is hit.
+-- The limits of many requests, in their order: each request consumes all of its limits, or none.
+-- KEYS: one for each limit of each request. ARGV[1]: JSON, for each request
+--   [consume or peek (1 or 0), [count, window, slot], ... one for each of its limits]
+-- Times are microseconds. A state is a flat list: opened, at, times, at, times, ..., packed.
+-- Returns 'hit wait hit wait ...': for each request the number of the limit that is hit the longest
+-- (0: none) and for how long.
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
-
-local function figures(n)
-  local count, window, slot = string.match(ARGV[n + 1], '(%d+) (%d+) (%d+)')
-  return tonumber(count), tonumber(window), tonumber(slot)
-end
 
 -- The server's clock stepped back: nothing that is counted may lie in the future.
 local function shift(state)
@@ -19,53 +16,68 @@ local function shift(state)
   return true
 end
 
--- What is still in the window, and how much that is.
-local function live(state, horizon)
-  local kept, used = { state[1] }, 0
-  for i = 2, #state, 2 do
-    if state[i] > horizon then
-      kept[#kept + 1], kept[#kept + 2] = state[i], state[i + 1]
-      used = used + state[i + 1]
-    end
-  end
-  return kept, used
-end
+-- Keys of this call: what is still in their window, and how much that is. Written once, at the end.
+local loaded = {}
 
-local function save(key, state, window)
-  redis.call('SET', key, cmsgpack.pack(state), 'PX', window / 1000 + 1000)
-end
-
-local states, hit, longest = {}, 0, 0
-for n, key in ipairs(KEYS) do
-  local count, window = figures(n)
+local function load(key, window)
+  local entry = loaded[key]
+  if entry then return entry end
+  entry = { state = { 0 }, used = 0, window = window, changed = false }
   local packed = redis.call('GET', key)
   if packed then
     local state = cmsgpack.unpack(packed)
     -- Kept even if the request is refused, or each refusal would start the wait anew.
-    if shift(state) then save(key, state, window) end
-    local kept, used = live(state, now - window)
-    local surplus = used - count
-    if surplus >= 0 then
-      local i = 2
-      while surplus >= kept[i + 1] do
-        surplus, i = surplus - kept[i + 1], i + 2
+    entry.changed = shift(state)
+    entry.state[1] = state[1]
+    for i = 2, #state, 2 do
+      if state[i] > now - window then
+        entry.state[#entry.state + 1], entry.state[#entry.state + 2] = state[i], state[i + 1]
+        entry.used = entry.used + state[i + 1]
       end
-      local wait = kept[i] + window - now
-      if wait > longest then hit, longest = n, wait end
     end
-    states[n] = kept
   end
+  loaded[key] = entry
+  return entry
 end
 
-if hit == 0 and ARGV[1] == 'consume' then
-  for n, key in ipairs(KEYS) do
-    local state, _, window, slot = states[n] or { 0 }, figures(n)
-    if #state > 1 and now - state[1] < slot then
-      state[#state - 1], state[#state] = now, state[#state] + 1
-    else
-      state[1], state[#state + 1], state[#state + 2] = now, now, 1
-    end
-    save(key, state, window)
+-- How long until there is room for one more request; 0: there is room.
+local function wait_for(entry, count)
+  local surplus, i = entry.used - count, 2
+  if surplus < 0 then return 0 end
+  while surplus >= entry.state[i + 1] do
+    surplus, i = surplus - entry.state[i + 1], i + 2
+  end
+  return entry.state[i] + entry.window - now
+end
+
+local function add(entry, slot)
+  local state = entry.state
+  if #state > 1 and now - state[1] < slot then
+    state[#state - 1], state[#state] = now, state[#state] + 1
+  else
+    state[1], state[#state + 1], state[#state + 2] = now, now, 1
+  end
+  entry.used, entry.changed = entry.used + 1, true
+end
+
+local answers, first = {}, 0
+for _, request in ipairs(cjson.decode(ARGV[1])) do
+  local hit, longest, limits = 0, 0, #request - 1
+  for n = 1, limits do
+    local limit = request[n + 1]
+    local wait = wait_for(load(KEYS[first + n], limit[2]), limit[1])
+    if wait > longest then hit, longest = n, wait end
+  end
+  if hit == 0 and request[1] == 1 then
+    for n = 1, limits do add(loaded[KEYS[first + n]], request[n + 1][3]) end
+  end
+  answers[#answers + 1] = string.format('%d %d', hit, longest)
+  first = first + limits
+end
+
+for key, entry in pairs(loaded) do
+  if entry.changed then
+    redis.call('SET', key, cmsgpack.pack(entry.state), 'PX', entry.window / 1000 + 1000)
   end
 end
-return { hit, longest }
+return table.concat(answers, ' ')

@@ -1,8 +1,8 @@
 """Limits in Redis: exact over any number of workers and hosts, by the server's clock.
 
-Requests that arrive while a round trip is under way go together in the next one, so a busy worker
-pays for few of them. When Redis is away, the limits of this process, which were told of every
-request that Redis admitted, take over until it is back.
+Requests of one turn of the event loop, and those that arrive while a round trip is under way, share
+one call of the script. When Redis is away, the limits of this process take over until it is back:
+they have counted every request that Redis admitted.
 """
 
 import asyncio
@@ -12,6 +12,7 @@ from importlib.resources import files
 from itertools import zip_longest
 from typing import Any, NamedTuple, TypeAlias
 
+import orjson
 import structlog
 from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
@@ -43,14 +44,15 @@ class _Question(NamedTuple):
     # None: Redis is away.
     answer: "asyncio.Future[_Answer | None]"
 
-    def command(self) -> list[bytes]:
-        # Bytes and few of them: encoding arguments is most of what a round trip costs here.
-        keys = [f"{_PREFIX}{rule.table}:{key}".encode() for rule, key in self.checks]
-        figures = [
-            b"%d %d %d" % (rule.count, rule.window // 1000, -(-rule.slot // 1000))
-            for rule, _ in self.checks
+    def names(self) -> list[bytes]:
+        return [f"{_PREFIX}{rule.table}:{key}".encode() for rule, key in self.checks]
+
+    def figures(self) -> list[Any]:
+        """What the script needs to know of the request, in microseconds."""
+        limits = [
+            (rule.count, rule.window // 1000, -(-rule.slot // 1000)) for rule, _ in self.checks
         ]
-        return [b"%d" % len(keys), *keys, b"consume" if self.consume else b"peek", *figures]
+        return [int(self.consume), *limits]
 
 
 class _Hit(NamedTuple):
@@ -214,26 +216,23 @@ class RedisLimiter:
                 await asyncio.gather(trip, return_exceptions=True)
 
     async def _round_trip(self, batch: list[_Question]) -> list[_Answer]:
-        answers = await self._execute(batch)
-        # A restarted Redis has lost the script: nothing was consumed by those that say so.
-        lost = [n for n, answer in enumerate(answers) if isinstance(answer, NoScriptError)]
-        if lost:
-            self._digest = await self._client.script_load(self._script)
-            again = await self._execute([batch[n] for n in lost])
-            for n, answer in zip(lost, again, strict=True):
-                answers[n] = answer
-        for answer in answers:
-            if isinstance(answer, Exception):
-                raise answer
-        return [(int(number), int(wait)) for number, wait in answers]
+        try:
+            answers = await self._execute(batch)
+        except NoScriptError:
+            # A restarted Redis has lost the script: nothing was consumed.
+            self._digest = ""
+            answers = await self._execute(batch)
+        numbers = [int(number) for number in answers.split()]
+        return list(zip(numbers[::2], numbers[1::2], strict=True))
 
-    async def _execute(self, batch: list[_Question]) -> list[Any]:
+    async def _execute(self, batch: list[_Question]) -> bytes:
         if not self._digest:
             self._digest = await self._client.script_load(self._script)
-        async with self._client.pipeline(transaction=False) as pipeline:
-            for question in batch:
-                pipeline.execute_command("EVALSHA", self._digest, *question.command())
-            return await pipeline.execute(raise_on_error=False)
+        # Few arguments: encoding them is most of what a round trip costs here.
+        keys = [key for question in batch for key in question.names()]
+        figures = orjson.dumps([question.figures() for question in batch])
+        answer: bytes = await self._client.evalsha(self._digest, len(keys), *keys, figures)
+        return answer
 
     def _lose(self, error: Exception) -> None:
         self.away = True
