@@ -26,6 +26,8 @@ CONSOLE = "/console"
 SIGN_IN = "/console/sign-in"
 COOKIE = "hlas_console"
 MOST_FIELDS = 100
+# No field takes more digits, and `int` raises on thousands of them.
+_NUMBER = re.compile(r"[0-9]{1,18}")
 
 Form = dict[str, str]
 
@@ -182,6 +184,11 @@ def complaints(error: ValidationError) -> dict[str, str]:
         saying = pages.SAYINGS.get(problem["type"]) or pages.FORMS.get(name, "This does not fit.")
         found.setdefault(name, saying.format(**problem.get("ctx", {})))
     return found
+
+
+def number(text: str) -> int | str:
+    """A whole number from a form; anything else stays text, for the model to refuse in words."""
+    return int(text) if _NUMBER.fullmatch(text) else text
 
 
 def identifier(text: str | None) -> UUID | None:
