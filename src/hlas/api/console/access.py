@@ -14,17 +14,17 @@ from fastapi.routing import APIRoute
 from pydantic import ValidationError
 
 from hlas import body, errors, signins, telemetry, tenants
-from hlas.api.admin.access import Access, reach
-from hlas.api.console import pages
+from hlas.api.admin.access import Access, reach, require_room
+from hlas.api.console import cookies, pages
 from hlas.api.errors import report
 from hlas.asgi import header_values
 from hlas.gate import ADMIN
+from hlas.origins import Origin
 from hlas.services import Services
 from hlas.tenants import SLUG
 
 CONSOLE = "/console"
 SIGN_IN = "/console/sign-in"
-COOKIE = "hlas_console"
 MOST_FIELDS = 100
 # No field takes more digits, and `int` raises on thousands of them.
 _NUMBER = re.compile(r"[0-9]{1,18}")
@@ -91,11 +91,20 @@ def go(path: str, done: str = "") -> Response:
     return RedirectResponse(f"{path}?done={done}" if done else path, 303)
 
 
-async def read_form(request: Request, secret: str) -> Form:
-    """The fields of a form that one of our own pages sent."""
-    # Browsers say where a request comes from; those that do not still cannot know the token.
+def require_own_page(request: Request) -> None:
+    """Browsers say where a form comes from; what does not come from a page of ours is refused."""
     if set(header_values(request.scope, b"sec-fetch-site")) - {"same-origin"}:
         raise errors.FormRefused
+    hosts = header_values(request.scope, b"host")
+    for text in header_values(request.scope, b"origin"):
+        origin = Origin.parse(text)
+        # A proxy may have ended TLS without our knowing, so the scheme is the browser's.
+        if origin is None or [origin] != [Origin.parse(f"{origin.scheme}://{h}") for h in hosts]:
+            raise errors.FormRefused
+
+
+async def read_form(request: Request, secret: str) -> Form:
+    """The fields of a form that carries the token of this secret."""
     try:
         text = (await body.read(request.receive)).decode()
         fields = parse_qsl(
@@ -112,10 +121,10 @@ async def read_form(request: Request, secret: str) -> Form:
 async def require_signed_in(request: Request) -> Visit:
     """The guard of every page: someone signed in and, where something changes, our own form."""
     services: Services = request.app.state.services
-    secret = request.cookies.get(COOKIE, "")
+    secret = cookies.read(request, cookies.SESSION)
     if not secret:
         raise SignInNeeded
-    await services.gate.require_room(request.scope, ADMIN)
+    await require_room(request, secret)
     try:
         administrator = await signins.holder(services.operators, secret)
     except errors.InvalidAdminKey:
@@ -124,6 +133,7 @@ async def require_signed_in(request: Request) -> Visit:
     telemetry.bind(administrator_id=administrator.id)
     await services.gate.admit_key(administrator.id)
     if request.method != "GET":
+        require_own_page(request)
         request.state.form = await read_form(request, secret)
     return Visit(administrator, reach(services, administrator), secret, request)
 
