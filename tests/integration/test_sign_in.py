@@ -73,6 +73,8 @@ async def test_the_form_is_taken_from_our_own_page(live_server: Live, operators:
         {"Origin": f"http://127.0.0.1:{port + 1}"},
         {"Origin": f"http://localhost:{port}"},
         {"Origin": "9" * 5000},
+        {"Origin": "https://chat.example", "Host": "chat.example:8443"},
+        {"Origin": "https://evil.chat.example", "Host": "chat.example"},
         {"Origin": live_server.url, "Sec-Fetch-Site": "cross-site"},
         {"Sec-Fetch-Site": "same-site"},
         {"Sec-Fetch-Site": "none"},
@@ -85,8 +87,16 @@ async def test_the_form_is_taken_from_our_own_page(live_server: Live, operators:
         assert "set-cookie" not in answer.headers
     assert await signed_in(operators) == 0
     assert live_server.events("refused")[-1]["error_code"] == "form_refused"
-    own = {"Origin": live_server.url, "Sec-Fetch-Site": "same-origin"}
-    assert (await send(browser, desk.key, browser.token, own)).status_code == 303
+    # Also through a proxy that ended TLS and left the port out of Host.
+    for own in (
+        {"Origin": live_server.url, "Sec-Fetch-Site": "same-origin"},
+        {"Origin": live_server.url},
+        {"Origin": "https://chat.example", "Host": "chat.example"},
+        {"Origin": "https://chat.example:8443", "Host": "chat.example"},
+        {"Origin": "https://[2001:db8::1]:8443", "Host": "[2001:db8::1]"},
+        {},
+    ):
+        assert (await send(browser, desk.key, browser.token, own)).status_code == 303, own
 
 
 async def test_an_expired_form_is_shown_again(live_server: Live, operators: Database) -> None:

@@ -1,7 +1,7 @@
 """Who is signed in, and what every page of the console has in common."""
 
 import re
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 from urllib.parse import parse_qsl, quote
@@ -93,14 +93,22 @@ def go(path: str, done: str = "") -> Response:
 
 def require_own_page(request: Request) -> None:
     """Browsers say where a form comes from; what does not come from a page of ours is refused."""
-    if set(header_values(request.scope, b"sec-fetch-site")) - {"same-origin"}:
-        raise errors.FormRefused
+    sites = header_values(request.scope, b"sec-fetch-site")
+    origins = header_values(request.scope, b"origin")
     hosts = header_values(request.scope, b"host")
-    for text in header_values(request.scope, b"origin"):
-        origin = Origin.parse(text)
-        # A proxy may have ended TLS without our knowing, so the scheme is the browser's.
-        if origin is None or [origin] != [Origin.parse(f"{origin.scheme}://{h}") for h in hosts]:
-            raise errors.FormRefused
+    if set(sites) - {"same-origin"} or not all(_is_own(origin, hosts) for origin in origins):
+        raise errors.FormRefused
+
+
+def _is_own(text: str, hosts: Sequence[str]) -> bool:
+    """Whether an Origin is that of the Host that was asked."""
+    origin = Origin.parse(text)
+    if origin is None or len(hosts) != 1:
+        return False
+    # The scheme is the browser's, since a proxy may have ended TLS without telling us.
+    own = Origin.parse(f"{origin.scheme}://{hosts[0]}")
+    # Proxies may leave the port out of Host (nginx: `$host`).
+    return own == origin or (own is not None and hosts[0].lower() == own.host == origin.host)
 
 
 async def read_form(request: Request, secret: str) -> Form:
