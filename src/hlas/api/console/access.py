@@ -184,7 +184,7 @@ router = APIRouter(
 
 
 async def attempt(work: Awaitable[Any]) -> str | None:
-    """Try a change; what people can mend is a sentence for them, anything else goes on."""
+    """Try a change; what people can fix is a sentence for them, anything else goes on."""
     try:
         await work
     except errors.HlasError as error:
@@ -199,7 +199,7 @@ def complaints(error: ValidationError) -> dict[str, str]:
     found: dict[str, str] = {}
     for problem in error.errors(include_url=False, include_input=False):
         name = str(problem["loc"][0]) if problem["loc"] else ""
-        saying = pages.SAYINGS.get(problem["type"]) or pages.FORMS.get(name, "This does not fit.")
+        saying = pages.SAYINGS.get(problem["type"]) or pages.FORMS.get(name, "Invalid value.")
         found.setdefault(name, saying.format(**problem.get("ctx", {})))
     return found
 
