@@ -1,4 +1,4 @@
-"""What goes wrong with such a service, looked for one by one, and how to mend each."""
+"""Checks of an installation, one for each thing that goes wrong, and how to fix it."""
 
 import math
 import shutil
@@ -33,7 +33,7 @@ LITTLE_SPACE = 2 * 2**30
 NO_SPACE = 256 * 2**20
 
 _TELLING = ("secret", "password", "changeme", "change-me", "example", "insecure", "12345678")
-# Nobody's proxy: who trusts these trusts everybody.
+# Addresses of others: whoever trusts these trusts everybody.
 _STRANGERS = ("1.1.1.1", "8.8.8.8", "93.184.215.14", "2606:4700:4700::1111")
 
 
@@ -47,7 +47,7 @@ class Usage(Protocol):
 async def examine(
     settings: Settings, url: str | None, *, service: str | None = None, page: str | None = None
 ) -> list[Finding]:
-    """Everything, in the order in which one would mend it; without `url` there is no database."""
+    """All checks, in the order in which to fix things; without `url` there is no database."""
     found = [_no_database(settings)] if url is None else await examine_database(url)
     found += [
         check_secret(settings),
@@ -65,7 +65,7 @@ def _no_database(settings: Settings) -> Finding:
     return Finding(
         "database",
         "warn",
-        f"there is none in {settings.data_dir.resolve()}",
+        f"there is no database in {settings.data_dir.resolve()}",
         "go to the directory Hlas runs in, or set DATA_DIR; a first `hlas serve` makes one",
     )
 
@@ -159,14 +159,14 @@ async def check_isolation(connection: asyncpg.Connection) -> Finding:
     if not rows:
         return Finding("isolation", "fail", "there are no tables", "run `hlas migrate`")
     if wrong:
-        mend = " ".join(
+        fix = " ".join(
             f"alter table {name} enable row level security, force row level security;"
             if "row-level security" in gap
             else f"restore the policies of {name} as its migration made them;"
             for name, gap in wrong.items()
         )
         told = ", ".join(f"{name}: {gap}" for name, gap in wrong.items())
-        return Finding("isolation", "fail", told, mend)
+        return Finding("isolation", "fail", told, fix)
     return Finding("isolation", "ok", f"enforced by the database on all {len(rows)} tables")
 
 
@@ -242,11 +242,11 @@ def check_secret(settings: Settings, now: Callable[[], float] = time.time) -> Fi
 
 def _missing_secret(settings: Settings) -> Finding:
     if settings.embedded:
-        return Finding("secret", "skip", "there is none yet: `hlas serve` makes one")
+        return Finding("secret", "skip", "there is no secret yet: `hlas serve` makes one")
     return Finding(
         "secret",
         "fail",
-        "there is none, and a server of your own needs one",
+        "there is no secret, and with DATABASE_URL one is needed",
         "set WIDGET_SESSION_JWT_SECRET; make one with `openssl rand -base64 48`",
     )
 
@@ -273,7 +273,7 @@ def is_weak(secret: str) -> bool:
 def check_limits(settings: Settings) -> Finding:
     if not settings.rate_limit_enforce:
         return Finding(
-            "limits", "warn", "they are counted and not enforced", "set RATE_LIMIT_ENFORCE=true"
+            "limits", "warn", "limits are counted but not enforced", "set RATE_LIMIT_ENFORCE=true"
         )
     off = [
         name.upper()
@@ -281,9 +281,9 @@ def check_limits(settings: Settings) -> Finding:
         if name.startswith("rate_limit_") and getattr(settings, name) is None
     ]
     if off:
-        mend = f"set {', '.join(off)}, unless that is what you want"
-        return Finding("limits", "warn", f"off: {', '.join(off)}", mend)
-    return Finding("limits", "ok", "all are enforced")
+        fix = f"set {', '.join(off)}, unless that is what you want"
+        return Finding("limits", "warn", f"off: {', '.join(off)}", fix)
+    return Finding("limits", "ok", "all limits are enforced")
 
 
 def check_disk(path: Path, usage: Callable[[Path], Usage] = shutil.disk_usage) -> Finding:
@@ -293,8 +293,8 @@ def check_disk(path: Path, usage: Callable[[Path], Usage] = shutil.disk_usage) -
     found = f"{free / 2**30:.1f} GiB free for {path}"
     if free >= LITTLE_SPACE:
         return Finding("disk", "ok", found)
-    mend = "free some space, or let tenants keep less (`retention_days`), then `hlas cleanup`"
-    return Finding("disk", "fail" if free < NO_SPACE else "warn", found, mend)
+    fix = "free some space, or let tenants keep less (`retention_days`), then `hlas cleanup`"
+    return Finding("disk", "fail" if free < NO_SPACE else "warn", found, fix)
 
 
 async def check_redis(settings: Settings) -> Finding:
@@ -313,27 +313,32 @@ async def check_redis(settings: Settings) -> Finding:
         return Finding(
             "redis",
             "fail",
-            f"it does not answer ({type(error).__name__}): every process keeps limits by itself",
+            f"it does not answer ({type(error).__name__}): each process counts limits on its own",
             "start it, and check REDIS_URL",
         )
     finally:
         await client.aclose()
     if abs(ahead) > CLOCK_SECONDS:
         clock = compare_clocks("Redis", ahead)
-        return Finding("redis", "warn", clock.found, clock.mend)
+        return Finding("redis", "warn", clock.found, clock.fix)
     if policy not in {"noeviction", "volatile-ttl"}:
-        mend = "give it memory enough and set maxmemory-policy noeviction"
-        return Finding("redis", "warn", f"it may evict limits ({policy})", mend)
+        fix = "give it memory enough and set maxmemory-policy noeviction"
+        return Finding("redis", "warn", f"it may evict limits ({policy})", fix)
     return Finding("redis", "ok", "it answers, and shares limits between all processes")
 
 
 async def check_allowlist(url: str | None, page: str | None) -> Finding:
     if page is None or url is None:
-        missing = "no page was named with --page" if page is None else "there is no database yet"
+        missing = "no page was given with --page" if page is None else "there is no database yet"
         return Finding("allowlist", "skip", missing)
     origin = website.origin_of(page)
     if origin is None:
-        return Finding("allowlist", "fail", f"{page} is not a page's address", "https://…")
+        return Finding(
+            "allowlist",
+            "fail",
+            f"{page[: website.SHOWN]} is not an http or https address",
+            "https://…",
+        )
     try:
         connection = await connect(url, OPERATOR)
         try:
@@ -345,16 +350,16 @@ async def check_allowlist(url: str | None, page: str | None) -> Finding:
     except AWAY:
         return Finding("allowlist", "skip", "the database cannot be asked")
     if row is None:
-        mend = f"hlas domain add SLUG {origin}"
-        return Finding("allowlist", "fail", f"no tenant allows {origin}", mend)
+        fix = f"hlas domain add SLUG {origin}"
+        return Finding("allowlist", "fail", f"no tenant allows {origin}", fix)
     if not row["is_active"]:
-        mend = f"hlas tenant enable {row['slug']}"
-        return Finding("allowlist", "fail", f"the tenant {row['slug']} is disabled", mend)
+        fix = f"hlas tenant enable {row['slug']}"
+        return Finding("allowlist", "fail", f"the tenant {row['slug']} is disabled", fix)
     return Finding("allowlist", "ok", f"{origin} belongs to {row['slug']}")
 
 
 async def check_address(settings: Settings, service: Service | None) -> Finding:
-    """As whom the service would limit a request from here, asked the way visitors take."""
+    """By which address the service would limit a request from here, asked as visitors ask."""
     trusted = settings.trusted_proxies
     if sum(trusted.trust(stranger) for stranger in _STRANGERS) > 1:
         return Finding(
@@ -364,5 +369,5 @@ async def check_address(settings: Settings, service: Service | None) -> Finding:
             "name the networks of your proxies only",
         )
     if service is None:
-        return Finding("address", "skip", "the service's address was not named with --url")
+        return Finding("address", "skip", "the service's address was not given with --url")
     return await website.check_address(service)

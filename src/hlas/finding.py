@@ -1,7 +1,7 @@
-"""What a check of the doctor found, and how to mend it."""
+"""What a check of the doctor found, and how to fix it."""
 
-from dataclasses import asdict, dataclass
-from typing import Literal
+from dataclasses import asdict, dataclass, replace
+from typing import Literal, Self
 
 Status = Literal["ok", "warn", "fail", "skip"]
 
@@ -11,7 +11,16 @@ class Finding:
     name: str
     status: Status
     found: str
-    mend: str = ""
+    fix: str = ""
 
     def told(self) -> dict[str, str]:
         return asdict(self)
+
+    def printable(self) -> Self:
+        """Safe on a terminal: it may quote a page, which must not move the cursor or the text."""
+        return replace(self, found=_printable(self.found), fix=_printable(self.fix))
+
+
+def _printable(text: str) -> str:
+    """Control characters, escape codes, line breaks and bidirectional overrides become `?`."""
+    return "".join(one if one.isprintable() else "?" for one in text)

@@ -18,6 +18,7 @@ from hlas.metrics import Metrics
 from hlas.migrations.roles import APPLICATION, OPERATOR, TENANT_ADMIN
 from hlas.sessions import Origins
 from hlas.settings import Settings
+from hlas.signins import KnownSecrets
 from hlas.tokens import Tokens
 from hlas.traffic import Traffic
 from hlas.writer import Writer
@@ -37,6 +38,7 @@ class Services:
     tenant_admins: Database
     writer: Writer
     origins: Origins
+    known_secrets: KnownSecrets
     agent: Agent
 
     def __init__(self, settings: Settings, database_url: str) -> None:
@@ -79,6 +81,7 @@ class Services:
             await _check_role(self.database, APPLICATION)
             await _check_role(self.tenant_admins, TENANT_ADMIN)
             self.origins = Origins(self.database)
+            self.known_secrets = KnownSecrets(self.operators)
             self.agent = KnowledgeAgent(self.database)
             stack.push_async_callback(self.limiter.aclose)
             stack.push_async_callback(self._flush_traffic)

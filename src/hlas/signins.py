@@ -1,9 +1,12 @@
 """Administrators signed in at the console: a random secret in their browser, its hash with us."""
 
+import asyncio
 import hashlib
 import hmac
 import re
 import secrets
+import time
+from collections.abc import Callable
 from uuid import UUID
 
 import uuid_utils
@@ -16,6 +19,8 @@ from hlas.errors import InvalidAdminKey
 queries = Queries.beside(__file__)
 
 SECONDS = 12 * 3600
+# A new sign-in is known everywhere after this time, so signing in takes that long.
+KNOWN_SECONDS = 0.25
 _SECRET = re.compile(r"[A-Za-z0-9_-]{43}")
 
 
@@ -23,19 +28,23 @@ def new_secret() -> str:
     return secrets.token_urlsafe(32)
 
 
-async def begin(operators: Database, key: str) -> tuple[Administrator, str]:
-    """Sign the holder of a key in; the secret is what their browser keeps instead of the key."""
-    administrator = await administrators.verify(operators, key)
+def is_secret(text: str) -> bool:
+    """Whether this looks like a secret of ours."""
+    return _SECRET.fullmatch(text) is not None
+
+
+async def begin(operators: Database, administrator: Administrator) -> str:
+    """Sign in the holder of a verified key; their browser keeps the secret instead of the key."""
     secret = new_secret()
-    identifier = UUID(str(uuid_utils.uuid7()))
-    await operators.execute(queries.add_signin, identifier, UUID(administrator.id), _hash(secret))
-    await operators.execute(queries.forget_signins)
-    return administrator, secret
+    identifier, holder_id = UUID(str(uuid_utils.uuid7())), UUID(administrator.id)
+    await operators.execute(queries.add_signin, identifier, holder_id, _hash(secret))
+    await operators.execute(queries.forget_signins, holder_id)
+    return secret
 
 
 async def holder(operators: Database, secret: str) -> Administrator:
     """Who is signed in with this secret; what does not look like one costs no SQL."""
-    if not _SECRET.fullmatch(secret):
+    if not is_secret(secret):
         raise InvalidAdminKey
     row = await operators.one(queries.signin_by_secret, _hash(secret))
     if row is None:
@@ -55,7 +64,31 @@ def form_token(secret: str) -> str:
 
 
 def is_form_token(secret: str, given: str) -> bool:
-    return hmac.compare_digest(form_token(secret).encode(), given.encode())
+    # Without a secret the token would be a constant that everybody can compute.
+    return is_secret(secret) and hmac.compare_digest(form_token(secret).encode(), given.encode())
+
+
+class KnownSecrets:
+    """Digests of every key and sign-in that is valid, at most KNOWN_SECONDS old.
+
+    They tell good from bad without a query for each try, however many tries there are.
+    """
+
+    def __init__(self, operators: Database, clock: Callable[[], float] = time.monotonic) -> None:
+        self._operators = operators
+        self._clock = clock
+        self._digests: frozenset[bytes] = frozenset()
+        self._load_after = 0.0
+        self._loading = asyncio.Lock()
+
+    async def hold(self, secret: str) -> bool:
+        async with self._loading:
+            if self._clock() >= self._load_after:
+                # Also after a failure, or tries would reach the database after all.
+                self._load_after = self._clock() + KNOWN_SECONDS
+                rows = await self._operators.all(queries.known_digests)
+                self._digests = frozenset(row["digest"] for row in rows)
+        return _hash(secret) in self._digests
 
 
 def _hash(secret: str) -> bytes:

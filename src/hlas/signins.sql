@@ -20,5 +20,23 @@ update signins set last_seen_at = now() where tenant_id = $1 and id = $2
 delete from signins where secret_hash = $1
 
 -- name: forget_signins
+-- Those that have ended, and all but the newest 50 of one administrator.
 delete from signins
 where created_at < now() - interval '12 hours' or last_seen_at < now() - interval '2 hours'
+   or id in (select id from signins where administrator_id = $1 order by id desc offset 50)
+
+-- name: known_digests
+-- Every key and sign-in that lets somebody in now; the conditions are those of keys_by_prefix and
+-- signin_by_secret.
+with valid as (
+  select a.tenant_id, a.id, a.key_hash
+  from administrators a
+  left join tenants t on t.id = a.tenant_id
+  where a.revoked_at is null and (a.role = 'operator' or t.id is not null)
+)
+select key_hash as digest from valid
+union all
+select s.secret_hash
+from signins s
+join valid v on v.tenant_id = s.tenant_id and v.id = s.administrator_id
+where s.created_at > now() - interval '12 hours' and s.last_seen_at > now() - interval '2 hours'

@@ -1,23 +1,25 @@
-"""The service and a page with the widget, seen from outside as a visitor's browser sees them."""
+"""The service and a page with the widget, seen from outside as a visitor's browser sees them.
 
-import asyncio
-import urllib.error
-import urllib.request
+What they answer is untrusted.
+"""
+
+from contextlib import suppress
 from dataclasses import dataclass
 from email.message import Message
 from html.parser import HTMLParser
-from typing import Any
 from urllib.parse import urljoin
 
-import orjson
+from pydantic import BaseModel, ValidationError
 
 from hlas import content_policy, probes
 from hlas.content_policy import Wanted
+from hlas.destinations import Destination
+from hlas.fetch import Fetched, Unreachable, fetch
 from hlas.finding import Finding
 from hlas.origins import Origin
 
-SECONDS = 10.0
-LARGEST_PAGE = 4 * 2**20
+# So much of a page's own words is shown.
+SHOWN = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,61 +33,49 @@ class Service:
         return self.url.rstrip("/") + path
 
 
-@dataclass(frozen=True, slots=True)
-class Fetched:
-    url: str
-    status: int
-    headers: Message
-    body: bytes
+class Seen(BaseModel):
+    """How the service sees the doctor's request."""
+
+    peer: str | None
+    forwarded_for: list[str]
+    trusted: bool
+    address: str | None
 
 
-class _Unreachable(Exception):
-    """The address does not answer; the message says why."""
-
-
-class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """A token goes to the address it is meant for and nowhere else."""
-
-    def redirect_request(self, *_: Any, **__: Any) -> None:
-        return None
-
-
-async def fetch(url: str, *, method: str = "GET", follow: bool = False, **headers: str) -> Fetched:
-    return await asyncio.to_thread(_fetch, url, method, headers, follow=follow)
-
-
-def _fetch(url: str, method: str, headers: dict[str, str], *, follow: bool) -> Fetched:
-    named = {name.replace("_", "-"): value for name, value in headers.items()}
-    handlers = () if follow else (_NoRedirect(),)
-    try:
-        request = urllib.request.Request(  # noqa: S310  # only http and https pass origin_of
-            url, method=method, headers={"User-Agent": "hlas-doctor", **named}
-        )
-        opener = urllib.request.build_opener(*handlers)
-        with opener.open(request, timeout=SECONDS) as answer:
-            return Fetched(answer.url, answer.status, answer.headers, answer.read(LARGEST_PAGE))
-    except urllib.error.HTTPError as error:
-        with error:
-            return Fetched(url, error.code, error.headers, b"")
-    except (OSError, ValueError) as error:
-        raise _Unreachable(str(getattr(error, "reason", error))) from None
+class Health(BaseModel):
+    seen: Seen | None = None
 
 
 def origin_of(url: str) -> Origin | None:
-    return Origin.of_url(url)
+    destination = Destination.parse(url)
+    return destination.origin if destination else None
 
 
 async def check_address(service: Service) -> Finding:
-    """As whom the service would limit us; it tells nobody but those who know its secret."""
+    """By which address the service would limit us; it tells only those who know its secret."""
     if origin_of(service.url) is None:
-        return Finding("address", "fail", f"{service.url} is no address", "write https://…")
+        return Finding(
+            "address",
+            "fail",
+            f"{service.url[:SHOWN]} is not an http or https address",
+            "write it as https://chat.example.com",
+        )
+    if not service.secret:
+        return Finding(
+            "address",
+            "warn",
+            "there is no signing secret here, and the service answers only those who have it",
+            "run the doctor with the environment of the service",
+        )
+    fix = "start it, and check the address, the proxy in front of it and its certificate"
     token = probes.issue(service.secret)
     try:
         answer = await fetch(service.at("/health"), Authorization=f"Bearer {token}")
-        seen = orjson.loads(answer.body).get("seen")
-    except (_Unreachable, orjson.JSONDecodeError) as error:
-        mend = "start it, and check the address, the proxy in front of it and its certificate"
-        return Finding("address", "fail", f"{service.url} does not answer as Hlas: {error}", mend)
+        seen = Health.model_validate_json(answer.body).seen
+    except Unreachable as error:
+        return Finding("address", "fail", f"{service.url} cannot be reached: {error}", fix)
+    except ValidationError:
+        return Finding("address", "fail", f"{service.url} does not answer as Hlas does", fix)
     if seen is None:
         return Finding(
             "address",
@@ -96,31 +86,31 @@ async def check_address(service: Service) -> Finding:
     return _judge_address(seen, answer.headers)
 
 
-def _judge_address(seen: dict[str, Any], headers: Message) -> Finding:
-    if seen["address"] is None:
+def _judge_address(seen: Seen, headers: Message) -> Finding:
+    if seen.address is None:
         return Finding(
             "address",
             "fail",
             "requests come without an address (a unix socket): limits by address do not apply",
             "let the proxy connect over TCP, or rely on the other limits",
         )
-    if seen["forwarded_for"] and not seen["trusted"]:
+    if seen.forwarded_for and not seen.trusted:
         return Finding(
             "address",
             "fail",
-            f"a proxy at {seen['peer']} is not trusted, so all its visitors are limited as one",
-            f"set TRUSTED_PROXIES={seen['peer']}, or its network",
+            f"the proxy at {seen.peer} is not trusted, so all visitors share one limit",
+            f"set TRUSTED_PROXIES={seen.peer}, or its network",
         )
     proxy = headers.get("Via") or headers.get("Server")
-    if proxy and not seen["forwarded_for"]:
+    if proxy and not seen.forwarded_for:
         return Finding(
             "address",
             "fail",
-            f"a proxy ({proxy[:40]}) does not say for whom it asks, so all visitors are limited "
-            "as one",
+            f"a proxy ({proxy[:40]}) does not pass visitors' addresses on, so all visitors share "
+            "one limit",
             "let it set X-Forwarded-For; ops/ has samples",
         )
-    return Finding("address", "ok", f"a request from here is limited as {seen['address']}")
+    return Finding("address", "ok", f"a request from here is limited as {seen.address}")
 
 
 class _Page(HTMLParser):
@@ -130,7 +120,9 @@ class _Page(HTMLParser):
         super().__init__()
         self.scripts: list[dict[str, str]] = []
         self.policies: list[str] = []
-        self.feed(text)
+        # It asserts on some broken declarations; what was read before them counts.
+        with suppress(AssertionError):
+            self.feed(text)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         values = {name: value or "" for name, value in attrs}
@@ -143,16 +135,18 @@ class _Page(HTMLParser):
 
 async def examine(service: Service | None, page: str | None) -> list[Finding]:
     """What a browser on that page would let the widget do."""
-    origin = origin_of(page) if page else None
-    if page is None or origin is None:
+    if page is None:
         return [
-            Finding("page", "skip", "no page was named with --page"),
-            Finding("cors", "skip", "no page was named with --page"),
+            Finding("page", "skip", "no page was given with --page"),
+            Finding("cors", "skip", "no page was given with --page"),
         ]
+    origin = origin_of(page)
+    if origin is None:
+        return [_no_address(page), Finding("cors", "skip", "the page's address is not valid")]
     cors = (
         await check_cors(service, origin)
         if service
-        else Finding("cors", "skip", "the service's address was not named with --url")
+        else Finding("cors", "skip", "the service's address was not given with --url")
     )
     return [await check_page(service, page), cors]
 
@@ -160,17 +154,26 @@ async def examine(service: Service | None, page: str | None) -> list[Finding]:
 async def check_page(service: Service | None, page: str) -> Finding:
     try:
         fetched = await fetch(page, follow=True)
-    except _Unreachable as error:
-        return Finding("page", "warn", f"{page} cannot be read from here: {error}", "open it")
-    origin = origin_of(fetched.url)
+    except Unreachable as error:
+        return Finding(
+            "page", "warn", f"{page} cannot be read from here: {error}", "open it in a browser"
+        )
+    if fetched.status >= 400:
+        fix = "check the address"
+        return Finding("page", "warn", f"{page} answers with status {fetched.status}", fix)
+    return _judge_page(service, fetched)
+
+
+def _judge_page(service: Service | None, fetched: Fetched) -> Finding:
     parsed = _Page(fetched.body.decode("utf-8", "replace"))
-    script = next((one for one in parsed.scripts if _is_widget(one["src"], fetched.url)), None)
-    if script is None and service is None:
-        return _no_script(page)
-    source = urljoin(fetched.url, script["src"]) if script else service.at("/widget.js")  # type: ignore[union-attr]  # checked above
-    target = Origin.of_url(source)
+    tags = [(_resolve(one["src"], fetched.url), one) for one in parsed.scripts]
+    found = next(((url, one) for url, one in tags if _is_widget(url)), None)
+    if found is None and service is None:
+        return _no_script(fetched.url)
+    source, tag = found or (service.at("/widget.js"), {})  # type: ignore[union-attr]  # checked above
+    origin, target = origin_of(fetched.url), Origin.of_url(source)
     if origin is None or target is None:
-        return Finding("page", "fail", f"{source} is no address", "write https://…/widget.js")
+        return _no_address(source)
     if origin.scheme == "https" and target.scheme == "http":
         return Finding(
             "page",
@@ -180,11 +183,22 @@ async def check_page(service: Service | None, page: str) -> Finding:
         )
     headers = fetched.headers.get_all("Content-Security-Policy") or []
     policies = [one for header in headers for one in content_policy.split(header)]
-    blocked = _blocked([*policies, *parsed.policies], source, script or {}, origin, target)
+    blocked = _blocked([*policies, *parsed.policies], source, tag, origin, target)
     if blocked:
-        mend = f"add {target} to its {blocked}"
-        return Finding("page", "fail", f"its Content-Security-Policy ({blocked}) blocks us", mend)
-    return Finding("page", "ok", f"it may load and use {target}") if script else _no_script(page)
+        return Finding(
+            "page",
+            "fail",
+            f"the page's Content-Security-Policy ({blocked}) blocks the widget",
+            f"add {target} to its {blocked}",
+        )
+    if found is None:
+        return _no_script(fetched.url)
+    return Finding("page", "ok", f"the page may load the widget and use {target}")
+
+
+def _no_address(text: str) -> Finding:
+    found = f"{text[:SHOWN]} is not an http or https address"
+    return Finding("page", "fail", found, "write it as https://shop.example/")
 
 
 def _no_script(page: str) -> Finding:
@@ -196,8 +210,16 @@ def _no_script(page: str) -> Finding:
     )
 
 
-def _is_widget(source: str, page: str) -> bool:
-    return urljoin(page, source).partition("?")[0].endswith("/widget.js")
+def _resolve(source: str, page: str) -> str:
+    """A tag's address as the browser sees it; what is none stays as it is."""
+    try:
+        return urljoin(page, source)
+    except ValueError:
+        return source
+
+
+def _is_widget(source: str) -> bool:
+    return source.partition("?")[0].endswith("/widget.js")
 
 
 def _blocked(
@@ -211,7 +233,7 @@ def _blocked(
 
 
 async def check_cors(service: Service, origin: Origin) -> Finding:
-    """The question that a browser asks before it sends a message."""
+    """The preflight that a browser sends before a message."""
     try:
         answer = await fetch(
             service.at("/widget/messages"),
@@ -220,8 +242,8 @@ async def check_cors(service: Service, origin: Origin) -> Finding:
             Access_Control_Request_Method="POST",
             Access_Control_Request_Headers="authorization,content-type,idempotency-key",
         )
-    except _Unreachable as error:
-        return Finding("cors", "fail", f"{service.url} does not answer: {error}", "start it")
+    except Unreachable as error:
+        return Finding("cors", "fail", f"{service.url} cannot be reached: {error}", "start it")
     allowed = answer.headers.get_all("Access-Control-Allow-Origin") or []
     if len(allowed) > 1:
         return Finding(
@@ -235,6 +257,6 @@ async def check_cors(service: Service, origin: Origin) -> Finding:
             "cors",
             "fail",
             f"a browser on {origin} may not send messages (status {answer.status})",
-            f"hlas domain add SLUG {origin}; if it is there, let the proxy pass OPTIONS on",
+            f"hlas domain add SLUG {origin}; if that is done, let the proxy pass OPTIONS on",
         )
     return Finding("cors", "ok", f"a browser on {origin} may send messages")

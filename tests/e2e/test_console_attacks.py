@@ -4,11 +4,12 @@ from uuid import UUID
 
 from playwright.async_api import BrowserContext, expect
 
+from administration import make_desk
 from e2e.console import Desk
 from e2e.shop import Shop
 from e2e.website import Website
 from factories import Site
-from hlas import knowledge, tenants
+from hlas import knowledge, signins, tenants
 from hlas.db import Database
 from hlas.knowledge import Entry
 
@@ -143,3 +144,30 @@ async def test_the_preview_is_shut_in(context: BrowserContext, shop: Shop) -> No
         })"""
     )
     assert reached == "refused"
+
+
+SIGN_IN = """<!doctype html><title>Evil</title><body>
+<form id=f method=post action="{target}"><input name=key value="{key}">
+<input name=form_token value="{token}"></form>"""
+
+
+async def test_another_site_signs_nobody_in(
+    context: BrowserContext, shop: Shop, operators: Database
+) -> None:
+    """Edge case 53: a page elsewhere cannot sign a browser in with a key of its own choice."""
+    desk = await make_desk(shop.live, operators)
+    target = f"{shop.live.url}/console/sign-in"
+    mine = await context.new_page()
+    await mine.goto(target)
+    token = await mine.locator("[name=form_token]").get_attribute("value")
+    page = await context.new_page()
+    for given in (signins.form_token(""), token):
+        form = SIGN_IN.format(target=target, key=desk.key, token=given)
+        await page.goto(shop.website.put("/evil", form))
+        await page.evaluate("document.getElementById('f').submit()")
+        await expect(page.get_by_role("heading", level=1)).to_have_text("That did not work")
+        await page.get_by_role("link", name="Sign in again").click()
+        await expect(page.get_by_role("heading", level=1)).to_have_text("Hlas console")
+    await mine.get_by_label("Admin key").fill(desk.key)
+    await mine.keyboard.press("Enter")
+    await expect(mine.get_by_role("button", name="Sign out")).to_be_visible()

@@ -15,6 +15,7 @@ import orjson
 from hlas import content_policy, identities, knowledge_files, messages, payloads, sessions
 from hlas.addresses import TrustedProxies, client_address
 from hlas.content_policy import CONNECT, SCRIPT, Wanted
+from hlas.destinations import Destination, is_public
 from hlas.errors import AuthenticationError, HlasError, InvalidIdentity
 from hlas.keys import FixedKeys
 from hlas.knowledge import KnowledgeError
@@ -52,6 +53,13 @@ def origin(data: bytes) -> None:
             assert Origin.parse(str(parsed)) == parsed
             assert 1 <= parsed.port <= 65535
             assert parsed.hosts[0] == parsed.host
+    for given in (text, data.decode("utf-8", "surrogateescape")):
+        destination = Destination.parse(given)
+        if destination is not None:
+            assert Destination.parse(str(destination)) == destination
+            assert str(destination).isascii()
+            assert str(destination).isprintable()
+        assert isinstance(is_public(given), bool)
     with suppress(ValueError):
         entry = AllowedDomain.parse(data.decode("utf-8", "replace"))
         assert AllowedDomain.parse(str(entry)) == entry

@@ -58,10 +58,10 @@ async def test_missing_migration(database_url: str) -> None:
     assert (await doctor.check_migrations(connection)).status == "ok"
     await asyncio.to_thread(migrations.downgrade, database_url, "0003")
     behind = await doctor.check_migrations(connection)
-    assert (behind.status, behind.mend) == ("fail", "run `hlas migrate`")
+    assert (behind.status, behind.fix) == ("fail", "run `hlas migrate`")
     assert "0003" in behind.found
     await connection.execute("update alembic_version set version_num = '9999'")
-    assert "newer version" in (await doctor.check_migrations(connection)).mend
+    assert "newer version" in (await doctor.check_migrations(connection)).fix
     await connection.execute("drop table alembic_version")
     assert (await doctor.check_migrations(connection)).status == "fail"
     await connection.close()
@@ -94,7 +94,7 @@ async def test_isolation(database_url: str, statement: str, told: str) -> None:
     assert found.status == "fail"
     assert told in found.found
     if "row-level" in told:
-        await connection.execute(found.mend)
+        await connection.execute(found.fix)
         again = (await doctor.check_isolation(connection)).found
         assert "row-level security" not in again, "the remedy works as it is written"
     await connection.close()
@@ -245,7 +245,7 @@ async def test_database_away(settings: Settings) -> None:
 
 
 async def test_healthy(tmp_path: Path) -> None:
-    """A service as `hlas serve` starts it: nothing to mend, exit status 0, and JSON to watch it."""
+    """A service as `hlas serve` starts it: nothing to fix, exit status 0, and JSON to watch it."""
     with initialised() as data_dir:
         variables = {"DATA_DIR": str(data_dir)}
         async with serve_process(DATA_DIR=str(data_dir)) as served:
@@ -282,11 +282,11 @@ def test_command_on_faults(postgres_server: postgres.Server, tmp_path: Path) -> 
     assert list(tmp_path.iterdir()) == [], "looking makes nothing"
     text = hlas("doctor", cwd=tmp_path, **environment(DATA_DIR=str(tmp_path / "none"))).stdout
     assert text.splitlines()[-1] == (
-        "-     not asked: allowlist, address, page, cors (--page URL --url URL)"
+        "-     not checked: allowlist, address, page, cors (needs --page URL and --url URL)"
     )
     assert text.count("allowlist") == 1
     status, found = run(
         DATABASE_URL=url_of(postgres_server.url, "template1"), WIDGET_SESSION_JWT_SECRET=STRONG
     )
     assert status == 1
-    assert found["migrations"]["mend"] == "run `hlas migrate`"
+    assert found["migrations"]["fix"] == "run `hlas migrate`"

@@ -1,12 +1,9 @@
 """What the doctor finds at a service and a page, each fault planted."""
 
-import threading
 import time
 import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager
 from email.message import Message
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 
 import jwt
@@ -17,40 +14,12 @@ from conftest import make_settings
 from factories import Live, Site
 from hlas import doctor, probes, tenants, website
 from hlas.db import Database
+from hlas.fetch import Fetched
 from hlas.finding import Finding
-from hlas.website import Fetched, Service
+from hlas.website import Service
+from web_servers import web_server
 
 STRONG = "pQ9vK2mX7rT4wZ8sL1nB6yH3cF5dG0jA+uE/oiNRMVSkW"
-
-
-@contextmanager
-def web_server(answer: Any) -> Iterator[str]:
-    """A website: `answer` gets the handler of each request."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            status, headers, body = answer(self)
-            self.send_response_only(status)
-            for name, value in headers:
-                self.send_header(name, value)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        do_OPTIONS = do_GET  # noqa: N815  # the names http.server calls
-
-        def log_message(self, *_: Any) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_address[1]}"
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
 
 
 def proxy_to(upstream: str, *, forwarded: str | None = None, **added: str) -> Any:
@@ -90,11 +59,11 @@ async def test_address(live_server: Live) -> None:
     with web_server(proxy_to(live_server.url, forwarded="203.0.113.9")) as proxy:
         found = await address(live_server, proxy)
     assert found.status == "fail"
-    assert "TRUSTED_PROXIES=127.0.0.1" in found.mend
+    assert "TRUSTED_PROXIES=127.0.0.1" in found.fix
     with web_server(proxy_to(live_server.url, Server="nginx")) as proxy:
         silent = await address(live_server, proxy)
     assert silent.status == "fail"
-    assert "X-Forwarded-For" in silent.mend
+    assert "X-Forwarded-For" in silent.fix
 
 
 @pytest.mark.settings(trusted_proxies="127.0.0.0/8")
@@ -148,10 +117,10 @@ async def test_allowlist(site: Site, operators: Database, database_url: str) -> 
     assert good.status == "ok"
     other = await doctor.check_allowlist(database_url, "https://www.shop.example/")
     assert other.status == "fail"
-    assert other.mend == "hlas domain add SLUG https://www.shop.example"
+    assert other.fix == "hlas domain add SLUG https://www.shop.example"
     await tenants.set_active(operators, site.slug, active=False)
     disabled = await doctor.check_allowlist(database_url, site.origin)
-    assert disabled.mend == f"hlas tenant enable {site.slug}"
+    assert disabled.fix == f"hlas tenant enable {site.slug}"
     assert (await doctor.check_allowlist(database_url, "shop.example")).status == "fail"
 
 
@@ -178,7 +147,7 @@ async def test_page(live_server: Live) -> None:
         assert found.status == ("fail" if blocked else "ok"), (policy, meta, found)
         if blocked:
             assert blocked in found.found
-            assert found.mend == f"add {url} to its {blocked}"
+            assert found.fix == f"add {url} to its {blocked}"
 
 
 async def test_page_without_us(live_server: Live) -> None:
@@ -194,10 +163,10 @@ async def test_mixed_content(monkeypatch: pytest.MonkeyPatch) -> None:
     """A script over http on a page over https; without a certificate, the page is made up."""
     body = b'<script src="http://chat.example/widget.js"></script>'
 
-    def fetch(url: str, *_: Any, **__: Any) -> Fetched:
+    async def fetch(url: str, **_: Any) -> Fetched:
         return Fetched(url, 200, Message(), body)
 
-    monkeypatch.setattr(website, "_fetch", fetch)
+    monkeypatch.setattr(website, "fetch", fetch)
     found = await website.check_page(None, "https://shop.example/")
     assert (found.status, "https and the script http" in found.found) == ("fail", True)
 

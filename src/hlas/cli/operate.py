@@ -23,6 +23,7 @@ from hlas.cli.database import (
     with_operators,
 )
 from hlas.db import Database
+from hlas.destinations import Destination
 from hlas.doctor import examine
 from hlas.errors import TenantError
 from hlas.finding import Finding
@@ -231,20 +232,36 @@ def _embedded(program: str) -> Settings:
 MARKS = {"ok": "ok", "warn": "WARN", "fail": "FAIL", "skip": "-"}
 
 
+def _address(text: str | None) -> str | None:
+    """An address to check, before anything is started for it."""
+    destination = Destination.parse(text) if text is not None else None
+    if text is not None and destination is None:
+        raise typer.BadParameter("write an http or https address, such as https://shop.example/")
+    return str(destination) if destination else None
+
+
 def doctor(
     url: Annotated[
         str | None,
-        typer.Option(metavar="URL", help="Where visitors reach Hlas: https://chat.example.com."),
+        typer.Option(
+            metavar="URL",
+            callback=_address,
+            help="Where visitors reach Hlas: https://chat.example.com.",
+        ),
     ] = None,
     page: Annotated[
         str | None,
-        typer.Option(metavar="URL", help="A page with the widget: https://shop.example/."),
+        typer.Option(
+            metavar="URL",
+            callback=_address,
+            help="A page with the widget: https://shop.example/.",
+        ),
     ] = None,
     *,
     as_json: AsJson = False,
 ) -> None:
-    """Look for what goes wrong, and say how to mend it. Exit status 1 when something must be."""
-    found = _examine(url, page)
+    """Check the installation and say how to fix what is wrong. Exit status 1 if something is."""
+    found = [one.printable() for one in _examine(url, page)]
     unasked = [one.name for one in found if _is_unasked(one, url, page)]
     width = max(len(one.name) for one in found)
     lines = []
@@ -252,17 +269,17 @@ def doctor(
         if one.name in unasked:
             continue
         lines.append(f"{MARKS[one.status]:<5} {one.name:<{width}}  {one.found}")
-        if one.mend and one.status != "ok":
-            lines.append(f"{'':<{width + 8}}mend: {one.mend}")
+        if one.fix and one.status != "ok":
+            lines.append(f"{'':<{width + 8}}fix: {one.fix}")
     if unasked:
-        lines.append(f"-     not asked: {', '.join(unasked)} (--page URL --url URL)")
+        lines.append(f"-     not checked: {', '.join(unasked)} (needs --page URL and --url URL)")
     show([one.told() for one in found], as_json=as_json, text="\n".join(lines))
     if any(one.status == "fail" for one in found):
         raise typer.Exit(1)
 
 
 def _is_unasked(one: Finding, url: str | None, page: str | None) -> bool:
-    """Left out only because the page or the service was not named."""
+    """Left out only because the page or the service was not given."""
     needs_page, needs_url = (
         one.name in {"allowlist", "page", "cors"},
         one.name in {"address", "cors"},

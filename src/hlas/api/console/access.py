@@ -1,7 +1,7 @@
 """Who is signed in, and what every page of the console has in common."""
 
 import re
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 from urllib.parse import parse_qsl, quote
@@ -14,18 +14,20 @@ from fastapi.routing import APIRoute
 from pydantic import ValidationError
 
 from hlas import body, errors, signins, telemetry, tenants
-from hlas.api.admin.access import Access, reach
-from hlas.api.console import pages
+from hlas.api.admin.access import Access, reach, require_room
+from hlas.api.console import cookies, pages
 from hlas.api.errors import report
 from hlas.asgi import header_values
 from hlas.gate import ADMIN
+from hlas.origins import Origin
 from hlas.services import Services
 from hlas.tenants import SLUG
 
 CONSOLE = "/console"
 SIGN_IN = "/console/sign-in"
-COOKIE = "hlas_console"
 MOST_FIELDS = 100
+# No field takes more digits, and `int` raises on thousands of them.
+_NUMBER = re.compile(r"[0-9]{1,18}")
 
 Form = dict[str, str]
 
@@ -89,11 +91,28 @@ def go(path: str, done: str = "") -> Response:
     return RedirectResponse(f"{path}?done={done}" if done else path, 303)
 
 
-async def read_form(request: Request, secret: str) -> Form:
-    """The fields of a form that one of our own pages sent."""
-    # Browsers say where a request comes from; those that do not still cannot know the token.
-    if set(header_values(request.scope, b"sec-fetch-site")) - {"same-origin"}:
+def require_own_page(request: Request) -> None:
+    """Browsers say where a form comes from; what does not come from a page of ours is refused."""
+    sites = header_values(request.scope, b"sec-fetch-site")
+    origins = header_values(request.scope, b"origin")
+    hosts = header_values(request.scope, b"host")
+    if set(sites) - {"same-origin"} or not all(_is_own(origin, hosts) for origin in origins):
         raise errors.FormRefused
+
+
+def _is_own(text: str, hosts: Sequence[str]) -> bool:
+    """Whether an Origin is that of the Host that was asked."""
+    origin = Origin.parse(text)
+    if origin is None or len(hosts) != 1:
+        return False
+    # The scheme is the browser's, since a proxy may have ended TLS without telling us.
+    own = Origin.parse(f"{origin.scheme}://{hosts[0]}")
+    # Proxies may leave the port out of Host (nginx: `$host`).
+    return own == origin or (own is not None and hosts[0].lower() == own.host == origin.host)
+
+
+async def read_form(request: Request, secret: str) -> Form:
+    """The fields of a form that carries the token of this secret."""
     try:
         text = (await body.read(request.receive)).decode()
         fields = parse_qsl(
@@ -110,10 +129,10 @@ async def read_form(request: Request, secret: str) -> Form:
 async def require_signed_in(request: Request) -> Visit:
     """The guard of every page: someone signed in and, where something changes, our own form."""
     services: Services = request.app.state.services
-    secret = request.cookies.get(COOKIE, "")
+    secret = cookies.read(request, cookies.SESSION)
     if not secret:
         raise SignInNeeded
-    await services.gate.require_room(request.scope, ADMIN)
+    await require_room(request, secret)
     try:
         administrator = await signins.holder(services.operators, secret)
     except errors.InvalidAdminKey:
@@ -122,6 +141,7 @@ async def require_signed_in(request: Request) -> Visit:
     telemetry.bind(administrator_id=administrator.id)
     await services.gate.admit_key(administrator.id)
     if request.method != "GET":
+        require_own_page(request)
         request.state.form = await read_form(request, secret)
     return Visit(administrator, reach(services, administrator), secret, request)
 
@@ -164,7 +184,7 @@ router = APIRouter(
 
 
 async def attempt(work: Awaitable[Any]) -> str | None:
-    """Try a change; what people can mend is a sentence for them, anything else goes on."""
+    """Try a change; what people can fix is a sentence for them, anything else goes on."""
     try:
         await work
     except errors.HlasError as error:
@@ -179,9 +199,14 @@ def complaints(error: ValidationError) -> dict[str, str]:
     found: dict[str, str] = {}
     for problem in error.errors(include_url=False, include_input=False):
         name = str(problem["loc"][0]) if problem["loc"] else ""
-        saying = pages.SAYINGS.get(problem["type"]) or pages.FORMS.get(name, "This does not fit.")
+        saying = pages.SAYINGS.get(problem["type"]) or pages.FORMS.get(name, "Invalid value.")
         found.setdefault(name, saying.format(**problem.get("ctx", {})))
     return found
+
+
+def number(text: str) -> int | str:
+    """A whole number from a form; anything else stays text, for the model to refuse in words."""
+    return int(text) if _NUMBER.fullmatch(text) else text
 
 
 def identifier(text: str | None) -> UUID | None:

@@ -1,21 +1,24 @@
 """The way in and out, and the files every page needs."""
 
+import asyncio
 from collections.abc import Callable
 
 from fastapi import APIRouter, Request, Response
 
-from hlas import errors, signins, telemetry
+from hlas import administrators, errors, signins, telemetry
+from hlas.api.admin.access import require_room
 from hlas.api.assets import READ, REVALIDATE, answer
-from hlas.api.console import pages
+from hlas.api.console import cookies, pages
 from hlas.api.console.access import (
     CONSOLE,
-    COOKIE,
     SIGN_IN,
     ConsoleRoute,
     go,
     read_form,
+    require_own_page,
     require_signed_in,
 )
+from hlas.api.errors import report
 from hlas.gate import ADMIN
 from hlas.headers import page_headers
 from hlas.services import Services
@@ -23,8 +26,7 @@ from hlas.web import assets
 
 router = APIRouter(route_class=ConsoleRoute)
 
-# Before there is a sign-in, a secret of its own ties the form to the browser that loaded it.
-FORM_COOKIE = "hlas_console_form"
+# How long a sign-in form works after it was loaded.
 FORM_SECONDS = 3600
 FILES = ("console.css", "console.js", "preview.js", "icon.svg")
 # The preview runs the real widget, in a frame that is no part of the console: another origin,
@@ -43,7 +45,9 @@ async def sign_in_page(request: Request) -> Response:
 
 
 def _sign_in_page(request: Request, status: int = 200, problem: str | None = None) -> Response:
-    secret = signins.new_secret()
+    # One secret for all tabs of a browser, so that each of their forms works.
+    known = cookies.read(request, cookies.FORM)
+    secret = known if signins.is_secret(known) else signins.new_secret()
     shown = pages.page(
         "sign-in.html",
         status,
@@ -52,30 +56,35 @@ def _sign_in_page(request: Request, status: int = 200, problem: str | None = Non
         done=pages.DONE.get(request.query_params.get("done", "")),
         problem=problem,
     )
-    _set_cookie(request, shown, FORM_COOKIE, secret, FORM_SECONDS)
+    cookies.write(request, shown, cookies.FORM, secret, FORM_SECONDS)
     return shown
 
 
 @router.post(SIGN_IN)
 async def sign_in(request: Request) -> Response:
     services: Services = request.app.state.services
-    await services.gate.require_room(request.scope, ADMIN)
+    require_own_page(request)
     try:
-        form = await read_form(request, request.cookies.get(FORM_COOKIE, ""))
+        form = await read_form(request, cookies.read(request, cookies.FORM))
     except errors.FormRefused as error:
-        return _sign_in_page(request, error.status, "The page was too old. Please try again.")
+        report(error, SIGN_IN, services.metrics)
+        return _sign_in_page(request, error.status, "This form has expired. Please try again.")
+    key = form.get("key", "").strip()
+    await require_room(request, key)
     try:
-        administrator, secret = await signins.begin(services.operators, form.get("key", "").strip())
+        administrator = await administrators.verify(services.operators, key)
     except errors.InvalidAdminKey as error:
         await services.gate.admit(request.scope, ADMIN)
-        telemetry.warning("auth_denied", reason=error.code, route=SIGN_IN)
-        services.metrics.auth_denied(error.code)
+        report(error, SIGN_IN, services.metrics)
         return _sign_in_page(request, error.status, "This key is unknown or was revoked.")
     telemetry.bind(administrator_id=administrator.id)
+    await services.gate.admit_key(administrator.id)
+    secret = await signins.begin(services.operators, administrator)
+    # From now on every process lets the secret pass, also from an address with bad tries.
+    await asyncio.sleep(signins.KNOWN_SECONDS)
     telemetry.info("console_signed_in")
     gone = go(_own(request.query_params.get("next", "")))
-    _set_cookie(request, gone, COOKIE, secret, signins.SECONDS)
-    gone.delete_cookie(FORM_COOKIE, path=CONSOLE)
+    cookies.write(request, gone, cookies.SESSION, secret, signins.SECONDS)
     return gone
 
 
@@ -86,7 +95,7 @@ async def sign_out(request: Request) -> Response:
     await signins.end(services.operators, visit.secret)
     telemetry.info("console_signed_out")
     gone = go(SIGN_IN, "bye")
-    gone.delete_cookie(COOKIE, path=CONSOLE)
+    cookies.write(request, gone, cookies.SESSION, "", 0)
     return gone
 
 
@@ -95,19 +104,6 @@ def _own(path: str) -> str:
     plain = path.isascii() and path.isprintable() and not set(path) & set("\\?#")
     return (
         path if plain and (path + "/").startswith(CONSOLE + "/") and "//" not in path else CONSOLE
-    )
-
-
-def _set_cookie(request: Request, response: Response, name: str, value: str, seconds: int) -> None:
-    services: Services = request.app.state.services
-    response.set_cookie(
-        name,
-        value,
-        max_age=seconds,
-        path=CONSOLE,
-        httponly=True,
-        samesite="strict",
-        secure=telemetry.is_tls(request.scope, services.settings.trusted_proxies),
     )
 
 

@@ -6,7 +6,17 @@ from fastapi import Response
 from pydantic import ValidationError
 
 from hlas import revisions
-from hlas.api.console.access import CONSOLE, Form, Sent, Signed, Tenant, Visit, complaints, router
+from hlas.api.console.access import (
+    CONSOLE,
+    Form,
+    Sent,
+    Signed,
+    Tenant,
+    Visit,
+    complaints,
+    number,
+    router,
+)
 from hlas.api.console.tenants import save
 from hlas.looks import Looks
 
@@ -63,9 +73,8 @@ async def change_looks(visit: Signed, tenant: Tenant, form: Sent) -> Response:
     suggestions = [line.strip() for line in form.get("suggestions", "").split("\n")]
     if any(suggestions):
         given["suggestions"] = [line for line in suggestions if line]
-    layer = given.get("z_index", "")
-    if layer.isascii() and layer.isdigit():
-        given["z_index"] = int(layer)
+    if "z_index" in given:
+        given["z_index"] = number(given["z_index"])
     try:
         looks = Looks.model_validate(given)
     except ValidationError as error:

@@ -20,6 +20,7 @@ from hlas.api.console.access import (
     attempt,
     complaints,
     go,
+    number,
     router,
 )
 from hlas.gate import OVERRIDES
@@ -129,7 +130,7 @@ async def change_tenant(visit: Signed, tenant: Tenant, form: Sent) -> Response:
     given: dict[str, Any] = {
         "name": form.get("name", ""),
         "fallback_text": form.get("fallback_text", "").strip() or None,
-        "retention_days": int(days) if days.isascii() and days.isdigit() else days or None,
+        "retention_days": number(days) if days else None,
     }
     if "identity_mode" in form:
         given["identity_mode"] = form["identity_mode"]

@@ -1,0 +1,38 @@
+"""The console's cookies: unreadable for scripts, never sent by other sites, short-lived."""
+
+from fastapi import Request, Response
+
+from hlas import telemetry
+from hlas.services import Services
+
+# Who is signed in, and which browser loaded the sign-in form.
+SESSION = "hlas_console"
+FORM = "hlas_console_form"
+
+
+def read(request: Request, name: str) -> str:
+    return request.cookies.get(_full_name(request, name), "")
+
+
+def write(request: Request, response: Response, name: str, value: str, seconds: int) -> None:
+    """Set a cookie; with `seconds` 0 the browser forgets it."""
+    tls = _is_tls(request)
+    response.set_cookie(
+        _full_name(request, name),
+        value,
+        max_age=seconds,
+        path="/" if tls else "/console",
+        httponly=True,
+        samesite="strict",
+        secure=tls,
+    )
+
+
+def _full_name(request: Request, name: str) -> str:
+    """Over TLS a browser takes `__Host-` from this host only, so no other host can plant it."""
+    return f"__Host-{name}" if _is_tls(request) else name
+
+
+def _is_tls(request: Request) -> bool:
+    services: Services = request.app.state.services
+    return telemetry.is_tls(request.scope, services.settings.trusted_proxies)
