@@ -8,7 +8,7 @@ import asyncpg
 
 from hlas import keys, messages, retention, telemetry
 from hlas.agent import Agent
-from hlas.agent.knowledge import KnowledgeAgent
+from hlas.agent import knowledge as knowledge_agent
 from hlas.db import Database, check_role
 from hlas.errors import HlasError, Unavailable
 from hlas.gate import Gate
@@ -36,6 +36,7 @@ class Services:
     operators: Database
     tenant_admins: Database
     writer: Writer
+    agents: Database
     origins: Origins
     agent: Agent
 
@@ -79,7 +80,14 @@ class Services:
             await _check_role(self.database, APPLICATION)
             await _check_role(self.tenant_admins, TENANT_ADMIN)
             self.origins = Origins(self.database)
-            self.agent = KnowledgeAgent(self.database)
+            self.agents = await Database.open(
+                url,
+                APPLICATION,
+                size=knowledge_agent.CONNECTIONS,
+                statement_seconds=knowledge_agent.STATEMENT_SECONDS,
+            )
+            stack.push_async_callback(self.agents.close)
+            self.agent = knowledge_agent.KnowledgeAgent(self.agents)
             stack.push_async_callback(self.limiter.aclose)
             stack.push_async_callback(self._flush_traffic)
             stack.callback(self.metrics.hand_over)
