@@ -94,6 +94,9 @@ class Settings(BaseSettings):
     widget_session_refresh_hours: int = Field(
         168, ge=0, le=8760, description="how long after expiry a token may still be refreshed"
     )
+    widget_session_max_days: int = Field(
+        30, ge=1, le=3650, description="how long a session may be refreshed since it was opened"
+    )
     rate_limit_session_ip: RateLimit = Field(
         Limit(30, 60), description="sessions opened from one address"
     )

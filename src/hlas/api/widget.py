@@ -222,23 +222,30 @@ def _new_session(content: bytes) -> NewSession:
     "/session/refresh",
     response_model=SessionAnswer,
     summary="Renew the token of a session",
-    responses=problems(401, 403, 413, 415, 422, 503),
+    responses=problems(400, 401, 403, 413, 415, 422, 503),
+    openapi_extra={
+        "parameters": [{"in": "header", "name": "Origin", "schema": {"type": "string"}}]
+    },
 )
 async def refresh_session(
     request: Request, authorization: Annotated[str, Header(description="Bearer token")] = ""
 ) -> Response:
     """The same conversation, a new token; the old one may have expired a while ago."""
     del authorization
-    services = services_of(request)
+    services, origins = services_of(request), header_values(request.scope, b"origin")
     window = services.settings.widget_session_refresh_hours * 3600
+    longest = services.settings.widget_session_max_days * 86400
     try:
         token = sessions.bearer(header_values(request.scope, b"authorization"))
-        session = services.tokens.verify_for_refresh(token, window)
+        session = services.tokens.verify_for_refresh(token, window, longest)
     except errors.AuthenticationError as error:
         _attribute(request, services, error)
         raise
     _bind(request, session)
-    sessions.require_origin(session, header_values(request.scope, b"origin"))
+    # Browsers send it with every POST: who has none is no page, and gets no further token.
+    if not origins:
+        raise errors.InvalidOrigin
+    sessions.require_origin(session, origins)
     answer, _ = await sessions.refresh(services.database, services.tokens, session)
     return json_response(answer, {"Cache-Control": "no-store"})
 
