@@ -112,6 +112,9 @@ class Settings(BaseSettings):
     rate_limit_messages_conversation: RateLimit = Field(
         Limit(30, 60), description="messages sent in one conversation"
     )
+    rate_limit_reads_ip: RateLimit = Field(
+        Limit(600, 60), description="history, refreshes and other reads from one address"
+    )
     rate_limit_admin_key: RateLimit = Field(
         Limit(600, 60), description="requests with one administrator's key"
     )

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from hlas import body, errors, messages, payloads, replies, sessions, telemetry
 from hlas.api.documentation import problems
+from hlas.api.reads import LIMITED
 from hlas.asgi import header_values
 from hlas.gate import MESSAGES, REPLIES, SESSION
 from hlas.messages import NewMessage
@@ -22,7 +23,8 @@ from hlas.sessions import NewSession
 from hlas.tokens import Session
 from hlas.writer import Written
 
-router = APIRouter(prefix="/widget", tags=["widget"])
+# What is sent has limits of its own and skips the router; everything else is a read.
+router = APIRouter(prefix="/widget", tags=["widget"], dependencies=LIMITED)
 
 
 class SessionAnswer(BaseModel):
@@ -222,7 +224,7 @@ def _new_session(content: bytes) -> NewSession:
     "/session/refresh",
     response_model=SessionAnswer,
     summary="Renew the token of a session",
-    responses=problems(400, 401, 403, 413, 415, 422, 503),
+    responses=problems(400, 401, 403, 413, 415, 422, 429, 503),
     openapi_extra={
         "parameters": [{"in": "header", "name": "Origin", "schema": {"type": "string"}}]
     },
@@ -254,7 +256,7 @@ async def refresh_session(
     "/whoami",
     response_model=WhoAmI,
     summary="Who this token speaks for",
-    responses=problems(401, 403, 422, 503),
+    responses=problems(401, 403, 422, 429, 503),
 )
 async def whoami(request: Request, session: WidgetSession) -> Response:
     await sessions.check(services_of(request).database, session)
@@ -368,7 +370,7 @@ def note_failure(metrics: Metrics, error: Exception) -> None:
     "/conversations/{conversation_id}/messages",
     response_model=History,
     summary="Read the conversation",
-    responses=problems(401, 403, 422, 503),
+    responses=problems(401, 403, 422, 429, 503),
 )
 async def history(
     request: Request,

@@ -16,12 +16,13 @@ from hlas.api.console.access import (
     read_form,
     require_signed_in,
 )
+from hlas.api.reads import LIMITED
 from hlas.gate import ADMIN
 from hlas.headers import page_headers
 from hlas.services import Services
 from hlas.web import assets
 
-router = APIRouter(route_class=ConsoleRoute)
+router = APIRouter(route_class=ConsoleRoute, dependencies=LIMITED)
 
 # Before there is a sign-in, a secret of its own ties the form to the browser that loaded it.
 FORM_COOKIE = "hlas_console_form"
