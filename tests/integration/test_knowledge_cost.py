@@ -6,6 +6,7 @@ whole keywords: 60 entries cost 340 times as much as 60 ordinary ones.
 
 import asyncio
 import io
+import itertools
 import random
 import string
 from uuid import UUID
@@ -16,6 +17,7 @@ import pytest
 
 from factories import Site, make_site, serve_app
 from hlas import knowledge, tenants
+from hlas.agent import Question
 from hlas.agent import knowledge as agent
 from hlas.db import Database, connect
 from hlas.errors import TooManyEntries
@@ -152,6 +154,29 @@ async def test_slow_knowledge_is_its_tenants_own(
         assert await waiting(operators) == 2
         await locker.execute("rollback")
         assert [(await task).status_code for task in asked] == [200] * 21
+
+
+async def test_a_tenant_pauses_as_long_as_it_took(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Edge case 51: one tenant's questions keep the database busy half of the time at most."""
+    times: list[tuple[float, float]] = []
+    loop = asyncio.get_running_loop()
+
+    async def rank(*_: object) -> list[knowledge.Match]:
+        started = loop.time()
+        await asyncio.sleep(0.1)
+        times.append((started, loop.time()))
+        return []
+
+    monkeypatch.setattr(knowledge, "rank", rank)
+    monkeypatch.setattr(agent, "ANSWER_SECONDS", 60.0)
+    one = agent.KnowledgeAgent(database)
+    question = Question("a tenant", "a conversation", "What does it cost?", "en")
+    await asyncio.gather(*(one.answer(question) for _ in range(4)))
+    for (started, ended), (following, _) in itertools.pairwise(times):
+        assert following >= ended + (ended - started) * 0.99
+    assert len(times) == 4
 
 
 async def test_the_database_ends_it(
