@@ -119,6 +119,7 @@ def make_settings(database_url: str, **overrides: Any) -> Settings:
             "messages_ip",
             "messages_tenant",
             "messages_conversation",
+            "reads_ip",
         )
     }
     values = {

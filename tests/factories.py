@@ -102,7 +102,7 @@ def free_port() -> int:
 async def serve_app(settings: Settings, logs: io.BytesIO) -> AsyncIterator[Live]:
     """Run the application as in production, but in this event loop."""
     app = create_app(settings)
-    listener = socket.socket()
+    listener = socket.socket(proto=socket.IPPROTO_TCP)
     listener.bind(("127.0.0.1", 0))
     server = Server(http_server.config(app))
     server.install_signal_handlers = lambda: None  # type: ignore[attr-defined]  # older uvicorn

@@ -30,6 +30,7 @@ UNLIMITED = {
         "MESSAGES_IP",
         "MESSAGES_TENANT",
         "MESSAGES_CONVERSATION",
+        "READS_IP",
     )
 }
 

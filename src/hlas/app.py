@@ -51,6 +51,7 @@ def create_app(settings: Settings, database_url: str | None = None) -> FastAPI:
         summary="Chat and voice for websites: retry-safe messages, exact limits, isolated tenants.",
         lifespan=lifespan,
         redirect_slashes=False,
+        openapi_url=None,
         docs_url=None,
         redoc_url=None,
         # We have logs and metrics of our own; asking whether its are on cost 2 % a request.

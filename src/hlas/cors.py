@@ -8,8 +8,9 @@ from hlas.origins import Origin
 from hlas.sessions import Origins, bearer
 from hlas.tokens import Session, Tokens
 
-# An administrator's key must never be usable from a page of somebody else's.
-CLOSED = ("/admin", "/console")
+# An administrator's key must never be usable from a page of somebody else's, and what operators
+# read is no page's business.
+CLOSED = ("/admin", "/console", "/metrics", "/health", "/ready", "/docs", "/openapi.json")
 
 _PREFLIGHT = [
     (b"access-control-allow-methods", b"GET, POST"),
@@ -24,6 +25,9 @@ _EXPOSED = (
     b"Retry-After, RateLimit, RateLimit-Policy, Idempotent-Replayed, X-Request-Id",
 )
 _VARY = (b"vary", b"Origin")
+# What is answered before a limit is consumed, or because one is used up, may not cost a query, and
+# a database that is away is not waited for twice: what is remembered must do.
+_UNASKED = frozenset({404, 405, 413, 415, 429, 503})
 
 
 class Readers:
@@ -34,9 +38,8 @@ class Readers:
         self._tokens = tokens
 
     async def may_read(self, scope: Scope, values: list[bytes], status: int) -> bool:
-        # A database that is away is not waited for twice: what is remembered must do.
         known = self._known(scope, values)
-        if known is None and status != 503:
+        if known is None and status not in _UNASKED:
             return await self.is_listed(values)
         return bool(known) or (known is None and self._is_remembered(values))
 

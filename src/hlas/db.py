@@ -115,6 +115,8 @@ class Database:
                 "role": role,
                 "default_transaction_isolation": "read committed",
                 "idle_in_transaction_session_timeout": "15s",
+                # So that the database stops, too, when nobody waits any more.
+                "statement_timeout": str(int(statement_seconds * 1000)),
             },
         )
         return cls(pool, asyncio.Semaphore(size))

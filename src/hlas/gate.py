@@ -22,6 +22,8 @@ MESSAGES = "/widget/messages"
 # A reply may cost money: it is limited like the message it answers, in buckets of its own.
 REPLIES = "/widget/messages/assistant"
 ADMIN = "/admin"
+# Every route that is read without an administrator's key, in one bucket.
+READS = "reads"
 LIMITED = frozenset({SESSION, MESSAGES, REPLIES})
 OVERRIDES_SECONDS = 2.0
 # What was found out from a peer and what it forwards; long texts are not worth remembering.
@@ -57,6 +59,7 @@ class Gate:
                 tenant=_rule(SESSION, "tenant", settings.rate_limit_session_tenant),
             ),
             ADMIN: Rules(ip=_rule(ADMIN, "ip", settings.rate_limit_admin_denied_ip)),
+            READS: Rules(ip=_rule(READS, "ip", settings.rate_limit_reads_ip)),
         }
         self._admin_key = _rule(ADMIN, "key", settings.rate_limit_admin_key)
         for route in (MESSAGES, REPLIES):
@@ -107,6 +110,13 @@ class Gate:
         if tenant is not None and tenant_id:
             checks.append((tenant, tenant_id))
         return checks
+
+    async def admit_read(self, scope: Scope) -> None:
+        """Consume the limit of an address on what it reads, or raise."""
+        checks = self._checks(READS, self.address(scope), "", "")
+        refusal = await self._limiter.consume(checks) if checks else None
+        if refusal is not None:
+            self._refuse(refusal, telemetry.route_of(scope))
 
     async def admit_key(self, key_id: str) -> None:
         """Consume the limit of an administrator's key, or raise."""

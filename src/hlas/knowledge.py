@@ -20,8 +20,11 @@ queries = Queries.beside(__file__)
 
 LONGEST_QUESTION = 500
 LONGEST_ANSWER = 8000
-# Ranking looks at every entry of a tenant, so their number bounds what a question costs.
+MOST_KEYWORDS = 50
+LONGEST_KEYWORD = 80
+# Ranking reads all that a tenant has, so this bounds what a visitor's question costs.
 MOST_ENTRIES = 5_000
+MOST_CHARACTERS = 4_000_000
 BATCH_ENTRIES = 200
 MATCHES = 3
 
@@ -92,11 +95,25 @@ async def save(
             added += sum(row["added"] for row in written)
             updated += sum(not row["added"] for row in written)
             on_progress(len(batch))
-        if await connection.fetchval(queries.count_entries, tenant_id) > MOST_ENTRIES:
-            raise KnowledgeError(f"a tenant can have at most {MOST_ENTRIES} entries")
+        await _require_room(connection, tenant_id)
         saved = Saved(added, updated, len(entries) - added - updated, removed)
         await record(connection, change, tenant_id, "knowledge.import", source, after=asdict(saved))
     return saved
+
+
+async def _require_room(connection: asyncpg.Connection, tenant_id: UUID) -> None:
+    """The end of a transaction that adds: the tenant's knowledge is still within its bounds."""
+    stored = await connection.fetchrow(queries.measure_entries, tenant_id)
+    if stored["entries"] > MOST_ENTRIES:
+        raise TooManyEntries(f"a tenant can have at most {MOST_ENTRIES} entries")
+    if stored["characters"] > MOST_CHARACTERS:
+        raise TooManyEntries(
+            f"a tenant's entries can have at most {MOST_CHARACTERS} characters in all"
+        )
+
+
+def _count_characters(entry: dict[str, Any]) -> int:
+    return sum(map(len, (entry["question"], entry["answer"], *entry["keywords"])))
 
 
 async def _remove_others(
@@ -150,9 +167,8 @@ async def add(
 ) -> dict[str, Any]:
     entry_id = UUID(str(uuid_utils.uuid7()))
     async with _changing(database, tenant_id) as connection:
-        if await connection.fetchval(queries.count_entries, tenant_id) >= MOST_ENTRIES:
-            raise TooManyEntries(f"a tenant can have at most {MOST_ENTRIES} entries")
         row = await connection.fetchrow(queries.add_entry, tenant_id, entry_id, *_columns(entry))
+        await _require_room(connection, tenant_id)
         after = asdict(entry)
         await record(connection, change, tenant_id, "knowledge.add", str(entry_id), after=after)
     return _entry(row)
@@ -174,6 +190,9 @@ async def update(
         if before == {**after, "keywords": list(entry.keywords)}:
             return old
         row = await connection.fetchrow(queries.update_entry, tenant_id, entry_id, *_columns(entry))
+        # An entry may always get smaller, however much there was before there was a bound.
+        if _count_characters(after) > _count_characters(before):
+            await _require_room(connection, tenant_id)
         await record(
             connection, change, tenant_id, "knowledge.update", str(entry_id), before, after
         )

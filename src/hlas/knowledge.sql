@@ -3,6 +3,9 @@
 -- weighted by how rare it is, the entry speaks of: 0 to 1, whatever the length of either.
 -- Row-level security keeps text indexes out of this (their operators are not leakproof), so a
 -- cheap look at all the tenant's entries picks the few that are compared word by word.
+-- What it costs is bounded whatever the entries hold: likeness reads the first 200 characters of
+-- an entry's question and keywords (it is quadratic in their words) and the first 100 of what was
+-- said; lexemes are looked up in all of it, by binary search.
 with scope as materialized (
     select set_config('app.tenant_id', $1::text, true)::uuid as tenant_id
 ),
@@ -20,28 +23,32 @@ asked as materialized (
 ),
 said as materialized (
     select to_tsquery('simple', string_agg(quote_literal(lexeme), ' | ')) as anywhere,
-           knowledge_fold(array_to_string($2::text[], ' ')) as text
+           left(knowledge_fold(array_to_string($2::text[], ' ')), 100) as text
     from spoken, unnest(lexemes) as lexeme
 ),
 near as materialized (
-    select k.*
+    -- ts_filter keeps everything, decompressed once and not for each word.
+    select k.id, k.position, k.answer, k.language, k.subject,
+           knowledge_overlap(said.text, k.subject) as overlap, ts_filter(k.words, '{a,b}') as words
     from scope s
     cross join said
     cross join lateral (
-        select id, position, answer, language, words, subject
+        select id, position, answer, language, words, left(subject, 200) as subject
         from knowledge
         where tenant_id = s.tenant_id
         order by ts_rank('{0, 0, 0.3, 1}', words, said.anywhere)
-                 + knowledge_overlap(said.text, subject) desc
+                 + knowledge_overlap(said.text, left(knowledge.subject, 200)) desc
         limit 60
     ) as k
 ),
 -- 1: the entry's question or keywords have the word; less: its answer does, or something alike,
 -- where half alike is an inflection or a typo and a third alike is chance.
 hit as materialized (
-    select n.id, a.word, greatest(
-               case when n.words @@ a.subject then 1 when n.words @@ a.anywhere then 0.6 else 0 end,
-               least(1, (knowledge_likeness(a.word, n.subject) - 0.3) / 0.35)) as strength
+    select n.id, a.word,
+           case when n.words @@ a.subject then 1
+                else greatest(case when n.words @@ a.anywhere then 0.6 else 0 end,
+                              least(1, (knowledge_likeness(a.word, n.subject) - 0.3) / 0.35))
+           end as strength
     from near n
     cross join asked a
 ),
@@ -67,8 +74,7 @@ select n.id, n.answer,
            ::double precision as confidence
 from covered c
 join near n using (id)
-cross join said
-order by confidence desc, knowledge_overlap(said.text, n.subject) desc, n.position
+order by confidence desc, n.overlap desc, n.position
 limit $4
 
 -- name: lock_tenant
@@ -98,8 +104,12 @@ returning k.created_at = k.updated_at as added
 -- name: remove_others
 delete from knowledge where tenant_id = $1 and question <> all ($2::text[])
 
--- name: count_entries
-select count(*) from knowledge where tenant_id = $1
+-- name: measure_entries
+select count(*) as entries,
+       coalesce(sum(length(knowledge_subject(question, keywords)) + length(answer)), 0)::bigint
+           as characters
+from knowledge
+where tenant_id = $1
 
 -- name: list_entries
 select id, question, answer, keywords, language, created_at, updated_at

@@ -8,7 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
-from hlas.knowledge import LONGEST_ANSWER, LONGEST_QUESTION, Entry, KnowledgeError
+from hlas.knowledge import (
+    LONGEST_ANSWER,
+    LONGEST_KEYWORD,
+    LONGEST_QUESTION,
+    MOST_KEYWORDS,
+    Entry,
+    KnowledgeError,
+)
 from hlas.language import LANGUAGES, Language
 
 COLUMNS = ("question", "answer", "keywords", "language")
@@ -149,8 +156,10 @@ def _problem(draft: Draft) -> tuple[int, str] | None:
         what = f"the question is longer than {LONGEST_QUESTION} characters"
     elif len(draft.answer) > LONGEST_ANSWER:
         what = f"the answer is longer than {LONGEST_ANSWER} characters"
-    elif len(draft.keywords) > LONGEST_ANSWER:
-        what = f"the keywords are longer than {LONGEST_ANSWER} characters"
+    elif len(_keywords(draft)) > MOST_KEYWORDS:
+        what = f"there are more than {MOST_KEYWORDS} keywords"
+    elif any(len(keyword) > LONGEST_KEYWORD for keyword in _keywords(draft)):
+        what = f"a keyword is longer than {LONGEST_KEYWORD} characters"
     elif draft.language.strip().lower() not in {"", *LANGUAGES}:
         what = f"the language must be one of {', '.join(LANGUAGES)}, or left out"
     return (draft.line, what) if what else None
@@ -167,12 +176,16 @@ def _repeated(drafts: list[Draft]) -> list[tuple[int, str]]:
     ]
 
 
-def _entry(draft: Draft, language: Language | None) -> Entry:
+def _keywords(draft: Draft) -> tuple[str, ...]:
     keywords = (keyword.strip() for keyword in re.split(r"[,;]", draft.keywords))
+    return tuple(keyword for keyword in keywords if keyword)
+
+
+def _entry(draft: Draft, language: Language | None) -> Entry:
     own = draft.language.strip().lower()
     return Entry(
         draft.question,
         draft.answer,
-        tuple(keyword for keyword in keywords if keyword),
+        _keywords(draft),
         cast(Language, own) if own else language,
     )

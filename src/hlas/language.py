@@ -8,7 +8,10 @@ Language: TypeAlias = Literal["cs", "en"]
 
 LANGUAGES: tuple[Language, ...] = get_args(Language)
 
-MOST_WORDS = 40
+# What is searched of a question: every word of it is compared with many of the tenant's.
+MOST_CHARACTERS = 2000
+MOST_WORDS = 20
+LONGEST_WORD = 40
 
 # Written without diacritics, as many visitors write.
 CZECH = frozenset(
@@ -61,6 +64,7 @@ def detect(text: str) -> Language | None:
 
 def meaningful_words(text: str) -> list[str]:
     """The words that carry the meaning, each once, as many as a question can have."""
-    said = dict.fromkeys(_WORD.findall(text.lower()))
+    words = _WORD.findall(text[:MOST_CHARACTERS].lower())
+    said = dict.fromkeys(word[:LONGEST_WORD] for word in words)
     kept = [word for word in said if len(word) > 1 and fold(word) not in STOP_WORDS]
     return kept[:MOST_WORDS]

@@ -22,6 +22,8 @@ queries = Queries.beside(__file__)
 Role = Literal["user", "assistant", "operator", "system"]
 
 REAP_ROWS = 500
+# A page of history, as stored: what a reader that does not read can hold here.
+PAGE_BYTES = 1024 * 1024
 
 _KEY = re.compile(r"[\x21-\x7e]{1,255}", re.ASCII)
 
@@ -111,21 +113,20 @@ def draft(session: Session, message: NewMessage, key: str | None) -> Draft:
 async def history(
     database: Database, session: Session, *, limit: int, offset: int, after: int | None
 ) -> dict[str, Any]:
-    """A page of the session's conversation, oldest first."""
+    """A page of the session's conversation, oldest first; at least one message, if there is one."""
     start = offset if after is None else after
     rows = await database.all(
-        queries.history, session.tenant_id, session.conversation_id, start, limit + 1
+        queries.history, session.tenant_id, session.conversation_id, start, limit, PAGE_BYTES
     )
     require_standing(session, rows[0])
-    found = [row for row in rows if row["id"] is not None]
-    page = found[:limit]
+    page = [row for row in rows if row["id"] is not None]
     return {
         "conversation_id": session.conversation_id,
         "messages": [shown(row) for row in page],
         "paging": {
             "limit": limit,
             "offset": offset if after is None else None,
-            "has_more": len(found) > limit,
+            "has_more": bool(page) and page[0]["available"] > len(page),
             "next_after": page[-1]["seq"] if page else start,
         },
     }

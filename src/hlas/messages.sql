@@ -1,11 +1,13 @@
 -- name: history
 -- One round trip: the tenant scope, whether the session still stands, and a page by seq.
 -- seq has no gaps, so an offset is a seq too and both cost the same anywhere in a conversation.
+-- A page ends before it has more than $5 bytes, but not before its first message; `available` is
+-- how many there are, up to one more than the limit.
 with scope as materialized (
     select set_config('app.tenant_id', $1::text, true)::uuid as tenant_id
 )
 select t.is_active, t.token_generation, c.status,
-       m.id, m.seq, m.role, m.content, m.meta, m.created_at
+       m.id, m.seq, m.role, m.content, m.meta, m.created_at, m.available
 from scope s
 left join lateral (
     select is_active, token_generation from tenants where id = s.tenant_id offset 0
@@ -14,11 +16,21 @@ left join lateral (
     select status from conversations where tenant_id = s.tenant_id and id = $2 offset 0
 ) as c on true
 left join lateral (
-    select id, seq, role, content, meta, created_at
-    from messages
-    where tenant_id = s.tenant_id and conversation_id = $2 and seq > $3
-    order by seq
-    limit $4
+    select sized.*
+    from (
+        select following.*, count(*) over () as available,
+               row_number() over page as number, sum(bytes) over page as total
+        from (
+            select id, seq, role, content, meta, created_at,
+                   octet_length(content) + octet_length(meta::text) as bytes
+            from messages
+            where tenant_id = s.tenant_id and conversation_id = $2 and seq > $3
+            order by seq
+            limit $4 + 1
+        ) as following
+        window page as (order by seq rows unbounded preceding)
+    ) as sized
+    where number = 1 or (number <= $4 and total <= $5)
 ) as m on true
 order by m.seq
 

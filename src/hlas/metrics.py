@@ -17,6 +17,8 @@ from prometheus_client import (
     multiprocess,
 )
 
+from hlas.shared import Shared
+
 METHODS = {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
 LATENCY = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5)
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
@@ -72,6 +74,7 @@ class Metrics:
 
     def __init__(self, tally: Tally | None = None) -> None:
         self.registry = CollectorRegistry()
+        self.page = Shared(self._render)
         self._tally = tally
         self._counted: defaultdict[_Labelled, int] = defaultdict(int)
         self._timed: defaultdict[tuple[str, str], list[float]] = defaultdict(_no_times)
@@ -178,9 +181,13 @@ class Metrics:
         for (method, route), times in timed.items():
             self._duration.labels(method, route).add(times)
 
-    def text(self) -> bytes:
-        """What Prometheus reads: this process's numbers, or the sum over all workers."""
+    async def _render(self) -> bytes:
+        """In a thread: with many series it takes longer than a message may wait."""
         self.hand_over()
+        return await asyncio.to_thread(self._text)
+
+    def _text(self) -> bytes:
+        """What Prometheus reads: this process's numbers, or the sum over all workers."""
         if MULTIPROCESS not in os.environ:
             return generate_latest(self.registry)
         registry = CollectorRegistry()

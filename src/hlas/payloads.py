@@ -10,6 +10,8 @@ from hlas.errors import InvalidRequest
 
 DEEPEST = 32
 LARGEST_INTEGER = 2**63 - 1
+# Of its compact JSON form: it comes back with every page of history.
+LARGEST_METADATA_BYTES = 4096
 
 
 def loads(body: bytes) -> Any:
@@ -50,6 +52,8 @@ def _check(value: Any, depth: int) -> None:
 
 def _storable(value: dict[str, Any] | None) -> dict[str, Any]:
     _check(value, 0)
+    if value and len(orjson.dumps(value)) > LARGEST_METADATA_BYTES:
+        raise PydanticCustomError("metadata_too_large", "too large")
     return value or {}
 
 

@@ -6,9 +6,9 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
 import asyncpg
 
-from hlas import keys, messages, retention, telemetry
+from hlas import keys, messages, migrations, retention, telemetry
 from hlas.agent import Agent
-from hlas.agent.knowledge import KnowledgeAgent
+from hlas.agent import knowledge as knowledge_agent
 from hlas.db import Database, check_role
 from hlas.errors import HlasError, Unavailable
 from hlas.gate import Gate
@@ -18,6 +18,7 @@ from hlas.metrics import Metrics
 from hlas.migrations.roles import APPLICATION, OPERATOR, TENANT_ADMIN
 from hlas.sessions import Origins
 from hlas.settings import Settings
+from hlas.shared import Shared
 from hlas.signins import KnownSecrets
 from hlas.tokens import Tokens
 from hlas.traffic import Traffic
@@ -29,11 +30,14 @@ REAP_PAUSE_SECONDS = 0.05
 # Retention is counted in days: once an hour, and the first time a minute after the start.
 RETENTION_SECONDS = 3600.0
 
+_HEAD = migrations.head()
+
 
 class Services:
     """Limits and tokens from the start; what needs the database while it is open."""
 
     database: Database
+    agents: Database
     operators: Database
     tenant_admins: Database
     writer: Writer
@@ -50,6 +54,7 @@ class Services:
         )
         self.limiter = self._make_limiter()
         self.gate = Gate(settings, self.limiter, self.metrics)
+        self.readiness = Shared(self._is_ready)
         self._database_url = database_url
 
     def _count_incident(self, kind: str) -> None:
@@ -82,7 +87,14 @@ class Services:
             await _check_role(self.tenant_admins, TENANT_ADMIN)
             self.origins = Origins(self.database)
             self.known_secrets = KnownSecrets(self.operators)
-            self.agent = KnowledgeAgent(self.database)
+            self.agents = await Database.open(
+                url,
+                APPLICATION,
+                size=knowledge_agent.CONNECTIONS,
+                statement_seconds=knowledge_agent.STATEMENT_SECONDS,
+            )
+            stack.push_async_callback(self.agents.close)
+            self.agent = knowledge_agent.KnowledgeAgent(self.agents)
             stack.push_async_callback(self.limiter.aclose)
             stack.push_async_callback(self._flush_traffic)
             stack.callback(self.metrics.hand_over)
@@ -98,6 +110,14 @@ class Services:
             # Last in, first out: the queue drains while everything it needs is still there.
             stack.push_async_callback(self.writer.close)
             yield
+
+    async def _is_ready(self) -> bool:
+        """The database answers and its schema is the one this code needs."""
+        try:
+            row = await self.database.one("select version_num from alembic_version")
+        except (HlasError, asyncpg.PostgresError):
+            return False  # away, never migrated, or its rights were taken away
+        return row is not None and row["version_num"] == _HEAD
 
     async def _flush_traffic(self) -> None:
         with suppress(HlasError, asyncpg.PostgresError):

@@ -228,6 +228,7 @@ async def refresh(
         session.origin,
         row,
         session.vouched_until,
+        session.opened_at,
     )
 
 
@@ -255,9 +256,10 @@ def _grant(
     origin: str,
     row: Mapping[str, Any],
     vouched_until: int = 0,
+    opened_at: int | None = None,
 ) -> tuple[dict[str, Any], Session]:
     generation = row["token_generation"]
-    token = tokens.issue(tenant_id, conversation_id, origin, generation, vouched_until)
+    token = tokens.issue(tenant_id, conversation_id, origin, generation, vouched_until, opened_at)
     answer = {
         "conversation_id": conversation_id,
         "token": token,

@@ -94,6 +94,9 @@ class Settings(BaseSettings):
     widget_session_refresh_hours: int = Field(
         168, ge=0, le=8760, description="how long after expiry a token may still be refreshed"
     )
+    widget_session_max_days: int = Field(
+        30, ge=1, le=3650, description="how long a session may be refreshed since it was opened"
+    )
     rate_limit_session_ip: RateLimit = Field(
         Limit(30, 60), description="sessions opened from one address"
     )
@@ -108,6 +111,9 @@ class Settings(BaseSettings):
     )
     rate_limit_messages_conversation: RateLimit = Field(
         Limit(30, 60), description="messages sent in one conversation"
+    )
+    rate_limit_reads_ip: RateLimit = Field(
+        Limit(600, 60), description="history, refreshes and other reads from one address"
     )
     rate_limit_admin_key: RateLimit = Field(
         Limit(600, 60), description="requests with one administrator's key"

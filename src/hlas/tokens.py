@@ -33,6 +33,8 @@ class Session:
     expires_at: int
     # Of a visitor whom the tenant vouched for: when that has to be said again; 0 for others.
     vouched_until: int = 0
+    # When the session was opened; refreshes do not change it.
+    opened_at: int = 0
 
 
 def key_id(secret: str) -> str:
@@ -64,6 +66,7 @@ class Tokens:
         origin: str,
         generation: int,
         vouched_until: int = 0,
+        opened_at: int | None = None,
     ) -> str:
         self._load_keys()
         now = int(self._clock())
@@ -73,6 +76,7 @@ class Tokens:
             "cid": conversation_id,
             "org": origin,
             "gen": generation,
+            "opn": now if opened_at is None else opened_at,
             "iat": now,
             "exp": now + self.ttl_seconds,
         }
@@ -91,11 +95,14 @@ class Tokens:
             raise TokenExpired
         return session
 
-    def verify_for_refresh(self, token: str, window_seconds: int) -> Session:
+    def verify_for_refresh(self, token: str, window_seconds: int, longest_seconds: int) -> Session:
+        """Valid, or expired less than the window ago, of a session that is not too old."""
         self._load_keys()
         session = self._decode(token)
         now = self._clock()
         if session.expires_at + max(window_seconds, LEEWAY_SECONDS) <= now:
+            raise SessionExpired
+        if session.opened_at + longest_seconds <= now:
             raise SessionExpired
         if 0 < session.vouched_until <= now:
             raise SessionExpired
@@ -150,7 +157,9 @@ def _session(claims: dict[str, Any]) -> Session:
     if claims.get("aud") != AUDIENCE:
         raise InvalidClaims
     vouched_until = claims.get("vut", 0)
-    numbers = [vouched_until, *(claims.get(name) for name in ("gen", "iat", "exp"))]
+    # Tokens of earlier versions do not say when their session was opened: it counts from them on.
+    claims.setdefault("opn", claims.get("iat"))
+    numbers = [vouched_until, *(claims.get(name) for name in ("gen", "opn", "iat", "exp"))]
     texts = [claims.get(name) for name in ("tid", "cid", "org")]
     if not all(type(number) is int for number in numbers):
         raise InvalidClaims
@@ -159,7 +168,15 @@ def _session(claims: dict[str, Any]) -> Session:
     tenant_id, conversation_id, origin = (str(text) for text in texts)
     if not (_is_uuid(tenant_id) and _is_uuid(conversation_id)):
         raise InvalidClaims
-    return Session(tenant_id, conversation_id, origin, claims["gen"], claims["exp"], vouched_until)
+    return Session(
+        tenant_id,
+        conversation_id,
+        origin,
+        claims["gen"],
+        claims["exp"],
+        vouched_until,
+        claims["opn"],
+    )
 
 
 def _is_uuid(text: str) -> bool:

@@ -98,7 +98,13 @@ async def test_bulk() -> None:
     with initialised() as data_dir:
         limits = {
             f"RATE_LIMIT_{name}": "off"
-            for name in ("SESSION_IP", "MESSAGES_IP", "MESSAGES_TENANT", "MESSAGES_CONVERSATION")
+            for name in (
+                "SESSION_IP",
+                "MESSAGES_IP",
+                "MESSAGES_TENANT",
+                "MESSAGES_CONVERSATION",
+                "READS_IP",
+            )
         }
         async with serve_process(DATA_DIR=str(data_dir), LOG_LEVEL="warning", **limits) as served:  # type: ignore[arg-type]  # all of these are text
             server = postgres.attach(data_dir)

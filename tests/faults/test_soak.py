@@ -51,6 +51,7 @@ GENEROUS = {
     "RATE_LIMIT_MESSAGES_IP": "1000000/min",
     "RATE_LIMIT_MESSAGES_TENANT": "1000000/min",
     "RATE_LIMIT_MESSAGES_CONVERSATION": "30/min",
+    "RATE_LIMIT_READS_IP": "1000000/min",
 }
 DATABASE_STATE = """
 select (select count(*) from pg_stat_activity

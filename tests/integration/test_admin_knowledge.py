@@ -108,6 +108,8 @@ NOT_AN_ENTRY: list[dict[str, Any]] = [
     {"answer": "nul\x00"},
     {"keywords": [""]},
     {"keywords": "hours"},
+    {"keywords": ["k"] * 51},
+    {"keywords": ["k" * 81]},
     {"language": "xx"},
     {"position": 1},
 ]

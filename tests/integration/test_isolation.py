@@ -22,7 +22,10 @@ from hlas.migrations.roles import APPLICATION, PURPOSE
 SOURCE = Path(hlas.__file__).parent
 
 # Reachable without a token, and holding nothing of a tenant but what its own page shows.
-OPEN = ("/widget/session", "/health", "/ready", "/metrics", "/docs", "/", "/widget.js", "/demo")
+OPEN = (
+    *("/widget/session", "/health", "/ready", "/metrics", "/docs", "/openapi.json"),
+    *("/", "/widget.js", "/demo"),
+)
 OPEN_TEMPLATES = {"/widget/{version}/widget.js", "/docs/{name}"}
 BY_TOKEN = {
     "/widget/session/refresh",

@@ -12,6 +12,7 @@ from conftest import url_of
 from hlas import demo, knowledge, migrations, postgres, tenants
 from hlas.agent.knowledge import THRESHOLD
 from hlas.db import Database, connect
+from hlas.errors import TooManyEntries
 from hlas.knowledge import Entry, KnowledgeError, Saved
 from hlas.language import Language
 from hlas.settings import ConfigurationError
@@ -85,7 +86,7 @@ async def test_most_entries(operators: Database, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(knowledge, "MOST_ENTRIES", 2)
     tenant_id = await add_tenant(operators)
     await knowledge.save(operators, tenant_id, ENTRIES, source="faq.md")
-    with pytest.raises(KnowledgeError, match="at most 2 entries"):
+    with pytest.raises(TooManyEntries, match="at most 2 entries"):
         await knowledge.save(operators, tenant_id, [Entry("A third?", "No.")], source="faq.md")
     assert len(await knowledge.listed(operators, tenant_id)) == 2
 

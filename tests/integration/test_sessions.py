@@ -235,6 +235,41 @@ async def test_refresh_window(site: Site) -> None:
     assert (answer.status_code, answer.json()["detail"]) == (401, "session_expired")
 
 
+async def test_refresh_needs_an_origin(site: Site) -> None:
+    """Finding 6: a refresh without Origin, or with Referer in its place, is no browser's: 400."""
+    headers = {"Authorization": f"Bearer {site.session['token']}"}
+    for extra in ({}, {"Referer": f"{site.origin}/"}):
+        answer = await site.live.client.post(
+            "/widget/session/refresh", headers={**headers, **extra}
+        )
+        assert answer.status_code == 400
+        assert answer.json() == {
+            "detail": "invalid_origin",
+            "message": "The request needs exactly one valid Origin header.",
+            "request_id": answer.headers["x-request-id"],
+        }
+    answer = await site.live.client.post("/widget/session/refresh", headers=site.headers())
+    assert answer.status_code == 200
+
+
+@pytest.mark.settings(widget_session_max_days=2, widget_session_refresh_hours=24)
+async def test_refreshes_do_not_chain_for_ever(site: Site) -> None:
+    """Finding 6: refreshed every 12 hours, a session ends WIDGET_SESSION_MAX_DAYS after opening."""
+    tokens, opened = site.live.app.state.services.tokens, time.time()
+    for hours in (12, 24, 36, 47):
+        tokens._clock = lambda hours=hours: opened + hours * 3600
+        answer = await site.live.client.post("/widget/session/refresh", headers=site.headers())
+        assert answer.status_code == 200, hours
+        site.session = answer.json()
+    tokens._clock = lambda: opened + 48 * 3600
+    answer = await site.live.client.post("/widget/session/refresh", headers=site.headers())
+    assert (answer.status_code, answer.json()["detail"]) == (401, "session_expired")
+    assert (await site.open())["conversation_id"] != site.session["token"]
+    assert (
+        await site.live.client.post("/widget/session/refresh", headers=site.headers())
+    ).is_success
+
+
 async def test_closed_conversation(site: Site, operators: Database) -> None:
     """A closed conversation takes no message and no refresh; it can still be read."""
     await operators.execute(

@@ -87,6 +87,16 @@ def test_csv(separator: str) -> None:
             "a.md, line 1: the answer is longer than 8000 characters",
         ),
         (
+            "a.md",
+            f"## q\nKeywords: {'k,' * 51}\n\na\n",
+            "a.md, line 1: there are more than 50 keywords",
+        ),
+        (
+            "a.md",
+            f"## q\nKeywords: {'k' * 81}\n\na\n",
+            "a.md, line 1: a keyword is longer than 80 characters",
+        ),
+        (
             "a.csv",
             "otazka,answer\na,b\n",
             "a.csv, line 1: the header must name question and answer",

@@ -74,7 +74,7 @@ def header(**changes: Any) -> dict[str, Any]:
 def test_round_trip(tokens: Tokens) -> None:
     """A token says what it was issued for."""
     token = tokens.issue(TENANT, CONVERSATION, ORIGIN, 3)
-    assert tokens.verify(token) == Session(TENANT, CONVERSATION, ORIGIN, 3, NOW + TTL)
+    assert tokens.verify(token) == Session(TENANT, CONVERSATION, ORIGIN, 3, NOW + TTL, 0, NOW)
     assert tokens.verify(sign(header(), claims())).generation == 1
 
 
@@ -229,20 +229,43 @@ def test_vouching_ends(tokens: Tokens, clock: Clock) -> None:
     """What a tenant vouched for is refreshed until it has to be said again, whatever the window."""
     token = tokens.issue(TENANT, CONVERSATION, ORIGIN, 1, NOW + TTL)
     clock.now = NOW + TTL - 1
-    assert tokens.verify_for_refresh(token, 10**6).vouched_until == NOW + TTL
+    assert tokens.verify_for_refresh(token, 10**6, 10**6).vouched_until == NOW + TTL
     clock.now = NOW + TTL
     with pytest.raises(errors.SessionExpired):
-        tokens.verify_for_refresh(token, 10**6)
+        tokens.verify_for_refresh(token, 10**6, 10**6)
 
 
 def test_refresh_window(tokens: Tokens, clock: Clock) -> None:
     """An expired token can be refreshed within the window, and not a second longer."""
     token = tokens.issue(TENANT, CONVERSATION, ORIGIN, 1)
     clock.now = NOW + TTL + 3599
-    assert tokens.verify_for_refresh(token, 3600).conversation_id == CONVERSATION
+    assert tokens.verify_for_refresh(token, 3600, 10**6).conversation_id == CONVERSATION
     clock.now = NOW + TTL + 3600
     with pytest.raises(errors.SessionExpired):
-        tokens.verify_for_refresh(token, 3600)
+        tokens.verify_for_refresh(token, 3600, 10**6)
+
+
+def test_a_session_ends(tokens: Tokens, clock: Clock) -> None:
+    """Finding 6: however often it is refreshed, a session ends so long after it was opened."""
+    token = tokens.issue(TENANT, CONVERSATION, ORIGIN, 1)
+    for hour in range(24):
+        clock.now = NOW + hour * 3600
+        session = tokens.verify_for_refresh(token, 3600, 86400)
+        assert session.opened_at == NOW
+        token = tokens.issue(TENANT, CONVERSATION, ORIGIN, 1, 0, session.opened_at)
+    clock.now = NOW + 86400 - 1
+    tokens.verify_for_refresh(token, 3600, 86400)
+    clock.now = NOW + 86400
+    with pytest.raises(errors.SessionExpired):
+        tokens.verify_for_refresh(token, 3600, 86400)
+
+
+def test_tokens_that_do_not_say_when_they_were_opened(tokens: Tokens, clock: Clock) -> None:
+    """Finding 6: a token of an earlier version counts as opened when it was issued."""
+    old = claims()
+    old.pop("opn", None)
+    token = sign(header(), old)
+    assert tokens.verify_for_refresh(token, 10**6, 10**6).opened_at == old["iat"]
 
 
 def test_rotation(clock: Clock) -> None:

@@ -1,24 +1,53 @@
 """The agent that works offline: it answers from the tenant's own questions and answers."""
 
-from hlas import knowledge
+import asyncio
+from weakref import WeakValueDictionary
+
+from hlas import errors, knowledge, telemetry
 from hlas.agent import Answer, Question
 from hlas.db import Database
 
 # Below this a visitor is better served by the tenant's fallback sentence than by a guess.
 THRESHOLD = 0.45
+# Agents have few connections of their own, so that whatever a tenant's knowledge costs, the routes
+# that read and write go on; the database ends a statement that takes longer.
+CONNECTIONS = 2
+STATEMENT_SECONDS = 0.5
+# With waiting: past this the visitor gets the fallback sentence.
+ANSWER_SECONDS = 1.5
 
 
 class KnowledgeAgent:
+    """Answers one question of a tenant at a time, so that tenants wait for themselves alone."""
+
     def __init__(self, database: Database) -> None:
         self._database = database
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def answer(self, question: Question) -> Answer:
-        found = await knowledge.rank(
-            self._database, question.tenant_id, question.text, question.language
-        )
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS):
+                found = await self._rank(question)
+        except (TimeoutError, errors.Unavailable):
+            telemetry.warning("ranking_skipped")
+            found = []
         if not found:
             return Answer(None, "knowledge", 0.0)
         best = found[0]
         if best.confidence < THRESHOLD:
             return Answer(None, "knowledge", best.confidence)
         return Answer(best.answer, "knowledge", best.confidence, (best.entry_id,))
+
+    async def _rank(self, question: Question) -> list[knowledge.Match]:
+        turn = self._turns.setdefault(question.tenant_id, asyncio.Lock())
+        await turn.acquire()
+        loop = asyncio.get_running_loop()
+        started = loop.time()
+        try:
+            return await knowledge.rank(
+                self._database, question.tenant_id, question.text, question.language
+            )
+        finally:
+            # The next question waits as long as this one took: a tenant keeps the database busy
+            # half of the time at most.
+            loop.call_later(loop.time() - started, turn.release)

@@ -2,16 +2,14 @@
 
 from typing import Any
 
-import asyncpg
 from fastapi import APIRouter, Request, Response
 
-from hlas import errors, migrations, probes
+from hlas import errors, probes
 from hlas.api.documentation import problems
+from hlas.api.reads import LIMITED
 from hlas.services import Services
 
 router = APIRouter(tags=["operations"])
-
-_HEAD = migrations.head()
 
 
 @router.get("/health", summary="Whether the process runs")
@@ -24,20 +22,26 @@ async def health(request: Request) -> dict[str, Any]:
     return {"status": "ok", "seen": services.gate.seen(request.scope)}
 
 
-@router.get("/ready", summary="Whether it can serve", responses=problems(503))
+@router.get(
+    "/ready", summary="Whether it can serve", responses=problems(429, 503), dependencies=LIMITED
+)
 async def ready(request: Request) -> dict[str, str]:
-    """The database answers and its schema is the one this code needs."""
+    """The database answers and its schema is the one this code needs; at most a second ago."""
     services: Services = request.app.state.services
-    try:
-        row = await services.database.one("select version_num from alembic_version")
-    except asyncpg.PostgresError:
-        row = None  # a database that was never migrated, or whose rights were taken away
-    if row is None or row["version_num"] != _HEAD:
+    if not await services.readiness.get():
         raise errors.Unavailable(retry_after=5)
     return {"status": "ok"}
 
 
-@router.get("/metrics", summary="Prometheus metrics", response_class=Response)
+@router.get(
+    "/metrics",
+    summary="Prometheus metrics",
+    response_class=Response,
+    responses=problems(429),
+    dependencies=LIMITED,
+)
 async def metrics(request: Request) -> Response:
+    """At most a second old."""
     services: Services = request.app.state.services
-    return Response(services.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
+    text = await services.metrics.page.get()
+    return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")

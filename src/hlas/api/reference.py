@@ -1,14 +1,16 @@
 """The API's reference at /docs: Swagger UI from our own host, under a strict content policy."""
 
-from functools import cache
+from functools import cache, lru_cache
 from importlib import resources
 
-from fastapi import APIRouter, Response
+import orjson
+from fastapi import APIRouter, FastAPI, Request, Response
 
 from hlas import errors
+from hlas.api.reads import LIMITED
 from hlas.headers import page_headers
 
-router = APIRouter(include_in_schema=False)
+router = APIRouter(include_in_schema=False, dependencies=LIMITED)
 
 PAGE = """<!doctype html>
 <html lang="en">
@@ -35,6 +37,16 @@ KINDS = {
     "swagger-ui-bundle.js": "text/javascript",
     "favicon-32x32.png": "image/png",
 }
+
+
+@router.get("/openapi.json")
+async def document(request: Request) -> Response:
+    return Response(_document(request.app), media_type="application/json")
+
+
+@lru_cache(maxsize=1)
+def _document(app: FastAPI) -> bytes:
+    return orjson.dumps(app.openapi())
 
 
 @router.get("/docs")

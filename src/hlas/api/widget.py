@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from hlas import body, errors, messages, payloads, replies, sessions, telemetry
 from hlas.api.documentation import problems
+from hlas.api.reads import LIMITED
 from hlas.asgi import header_values
 from hlas.gate import MESSAGES, REPLIES, SESSION
 from hlas.messages import NewMessage
@@ -22,7 +23,8 @@ from hlas.sessions import NewSession
 from hlas.tokens import Session
 from hlas.writer import Written
 
-router = APIRouter(prefix="/widget", tags=["widget"])
+# What is sent has limits of its own and skips the router; everything else is a read.
+router = APIRouter(prefix="/widget", tags=["widget"], dependencies=LIMITED)
 
 
 class SessionAnswer(BaseModel):
@@ -222,23 +224,30 @@ def _new_session(content: bytes) -> NewSession:
     "/session/refresh",
     response_model=SessionAnswer,
     summary="Renew the token of a session",
-    responses=problems(401, 403, 413, 415, 422, 503),
+    responses=problems(400, 401, 403, 413, 415, 422, 429, 503),
+    openapi_extra={
+        "parameters": [{"in": "header", "name": "Origin", "schema": {"type": "string"}}]
+    },
 )
 async def refresh_session(
     request: Request, authorization: Annotated[str, Header(description="Bearer token")] = ""
 ) -> Response:
     """The same conversation, a new token; the old one may have expired a while ago."""
     del authorization
-    services = services_of(request)
+    services, origins = services_of(request), header_values(request.scope, b"origin")
     window = services.settings.widget_session_refresh_hours * 3600
+    longest = services.settings.widget_session_max_days * 86400
     try:
         token = sessions.bearer(header_values(request.scope, b"authorization"))
-        session = services.tokens.verify_for_refresh(token, window)
+        session = services.tokens.verify_for_refresh(token, window, longest)
     except errors.AuthenticationError as error:
         _attribute(request, services, error)
         raise
     _bind(request, session)
-    sessions.require_origin(session, header_values(request.scope, b"origin"))
+    # Browsers send it with every POST: who has none is no page, and gets no further token.
+    if not origins:
+        raise errors.InvalidOrigin
+    sessions.require_origin(session, origins)
     answer, _ = await sessions.refresh(services.database, services.tokens, session)
     return json_response(answer, {"Cache-Control": "no-store"})
 
@@ -247,7 +256,7 @@ async def refresh_session(
     "/whoami",
     response_model=WhoAmI,
     summary="Who this token speaks for",
-    responses=problems(401, 403, 422, 503),
+    responses=problems(401, 403, 422, 429, 503),
 )
 async def whoami(request: Request, session: WidgetSession) -> Response:
     await sessions.check(services_of(request).database, session)
@@ -361,7 +370,7 @@ def note_failure(metrics: Metrics, error: Exception) -> None:
     "/conversations/{conversation_id}/messages",
     response_model=History,
     summary="Read the conversation",
-    responses=problems(401, 403, 422, 503),
+    responses=problems(401, 403, 422, 429, 503),
 )
 async def history(
     request: Request,

@@ -20,7 +20,7 @@ from hlas.api.admin.access import (
     router,
 )
 from hlas.api.documentation import problems, takes
-from hlas.knowledge import LONGEST_ANSWER, LONGEST_QUESTION
+from hlas.knowledge import LONGEST_ANSWER, LONGEST_KEYWORD, LONGEST_QUESTION, MOST_KEYWORDS
 from hlas.language import Language
 from hlas.payloads import one_line, storable
 
@@ -31,7 +31,7 @@ def _trimmed(longest: int) -> StringConstraints:
 
 Question = Annotated[str, _trimmed(LONGEST_QUESTION), AfterValidator(one_line)]
 Answer = Annotated[str, _trimmed(LONGEST_ANSWER), AfterValidator(storable)]
-Keyword = Annotated[str, _trimmed(80), AfterValidator(one_line)]
+Keyword = Annotated[str, _trimmed(LONGEST_KEYWORD), AfterValidator(one_line)]
 
 
 class NewEntry(BaseModel):
@@ -39,7 +39,7 @@ class NewEntry(BaseModel):
 
     question: Question
     answer: Answer
-    keywords: list[Keyword] = Field(default_factory=list, max_length=50)
+    keywords: list[Keyword] = Field(default_factory=list, max_length=MOST_KEYWORDS)
     language: Language | None = Field(None, description="null: any")
 
     def entry(self) -> knowledge.Entry:

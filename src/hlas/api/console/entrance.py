@@ -19,12 +19,13 @@ from hlas.api.console.access import (
     require_signed_in,
 )
 from hlas.api.errors import report
+from hlas.api.reads import LIMITED
 from hlas.gate import ADMIN
 from hlas.headers import page_headers
 from hlas.services import Services
 from hlas.web import assets
 
-router = APIRouter(route_class=ConsoleRoute)
+router = APIRouter(route_class=ConsoleRoute, dependencies=LIMITED)
 
 # How long a sign-in form works after it was loaded.
 FORM_SECONDS = 3600

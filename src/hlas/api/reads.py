@@ -1,0 +1,14 @@
+"""The limit on what costs more than a hash and needs no administrator's key."""
+
+from fastapi import Depends, Request
+
+from hlas.services import Services
+
+
+async def limit_reads(request: Request) -> None:
+    """Before the token is looked at and before any SQL: the address pays."""
+    services: Services = request.app.state.services
+    await services.gate.admit_read(request.scope)
+
+
+LIMITED = [Depends(limit_reads)]
