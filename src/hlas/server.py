@@ -6,13 +6,19 @@ its answer in our error shape.
 
 import asyncio
 import gc
+import re
+import time
 from collections.abc import Container
 from typing import Any, ClassVar, Protocol
 
-import orjson
+import httptools
 import uuid_utils
 from uvicorn.config import Config
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from hlas import errors, refusals, telemetry
+from hlas.metrics import Metrics
+from hlas.refusals import HeadersTooLarge, InvalidHttp
 
 READ_SECONDS = 10.0
 SWEEP_SECONDS = 1.0
@@ -24,13 +30,8 @@ HOLD_BACK_SECONDS = 0.25
 PIPELINED = 64
 LINGER_BYTES = 4 * 1024 * 1024
 
-
-class HeadersTooLarge(Exception):
-    """Raised inside the parser, which makes a refusal of it."""
-
-
-class PipelineTooLong(Exception):
-    """Raised inside the parser, which reads no further."""
+# More digits are no length, and Python itself refuses to read thousands of them.
+_LENGTH = re.compile(rb"[0-9]{1,19}[ \t]*")
 
 
 class Exchange(Protocol):
@@ -72,12 +73,13 @@ class Connection(HttpToolsProtocol):
         self._chunk_bytes = 0
         self._in_headers = True
         self._express: Express | None = self.app_state.get("express")
+        self._metrics: Metrics | None = self.app_state.get("metrics")
         # What the express lane has begun, and the pieces of its body that have come.
         self._exchange: Exchange | None = None
         self._pieces: list[bytes] = []
         self._held_back: asyncio.TimerHandle | None = None
         # A refusal of what cannot be read, which ends the connection when all else is answered.
-        self._last_words: tuple[int, str, str] | None = None
+        self._last_words: errors.HlasError | None = None
         # Bytes read and thrown away since the answer that ended our side; None: it has not ended.
         self.lingered: int | None = None
 
@@ -95,12 +97,20 @@ class Connection(HttpToolsProtocol):
             if self.lingered > LINGER_BYTES:
                 self.transport.abort()
             return
+        if self._last_words is not None:
+            # What is behind a request that was refused is never parsed.
+            return
         self._chunk_bytes = len(data)
         if self._in_headers:
             self._header_bytes += len(data)
-        super().data_received(data)
-        if self._in_headers and self._header_bytes > HEADER_BYTES:
-            self._refuse(431, "headers_too_large", "The request's headers are too large.")
+        try:
+            self.parser.feed_data(data)
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
+            raised = error.__context__
+            self._refuse(raised if isinstance(raised, errors.HlasError) else InvalidHttp())
+        else:
+            if self._in_headers and self._header_bytes > HEADER_BYTES:
+                self._refuse(HeadersTooLarge())
 
     def on_message_begin(self) -> None:
         self.url = b""
@@ -116,11 +126,12 @@ class Connection(HttpToolsProtocol):
         if self._header_bytes > HEADER_BYTES or self._chunk_bytes > HEADER_BYTES:
             size = len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
             if size > HEADER_BYTES:
-                self._header_bytes = size
                 raise HeadersTooLarge
+        if self._is_unwanted_upgrade() or self._is_ambiguous():
+            raise InvalidHttp
         if len(self.pipeline) >= PIPELINED:
             self.transport.abort()
-            raise PipelineTooLong
+            raise InvalidHttp
         self._in_headers = False
         express = self._express
         if express is not None and self.url in express.paths and self._is_plain():
@@ -130,6 +141,26 @@ class Connection(HttpToolsProtocol):
                 self.cycle = exchange  # type: ignore[assignment]  # stands in for it
                 return
         self._apply()
+
+    def _is_unwanted_upgrade(self) -> bool:
+        """Upgrade or CONNECT on a route that has none, which today is every route.
+
+        The parser takes no body after either: what a proxy sends as the body would be the next
+        request.
+        """
+        return self.parser.should_upgrade()
+
+    def _is_ambiguous(self) -> bool:
+        """A proxy before us may have read the target, the host or the length in another way."""
+        hosts = 0
+        for name, value in self.headers:
+            if name == b"host":
+                hosts += 1
+            elif name == b"content-length" and not _LENGTH.fullmatch(value):
+                return True
+        # Load balancers check health by HTTP/1.0, which knows no Host.
+        is_host_clear = hosts == 1 or (hosts == 0 and self.parser.get_http_version() == "1.0")
+        return not is_host_clear or b"#" in self.url
 
     def _apply(self) -> None:
         """Let the application have a request: what uvicorn does before and after its headers."""
@@ -147,7 +178,6 @@ class Connection(HttpToolsProtocol):
             and not (flow.write_paused or flow.read_paused)
             and parser.get_http_version() == "1.1"
             and parser.should_keep_alive()
-            and not parser.should_upgrade()
         )
 
     def on_body(self, body: bytes) -> None:
@@ -224,33 +254,26 @@ class Connection(HttpToolsProtocol):
         if self.pipeline:
             self._start_asgi_task(*self.pipeline.pop())
         elif self._last_words is not None:
-            self._refuse(*self._last_words)
+            self._refuse(self._last_words)
         self._active_at = self.loop.time()
 
-    def send_400_response(self, msg: str) -> None:  # noqa: ARG002  # uvicorn's words are not ours
-        if self._in_headers and self._header_bytes > HEADER_BYTES:
-            self._refuse(431, "headers_too_large", "The request's headers are too large.")
-            return
-        self._refuse(400, "invalid_http", "This is not a valid HTTP request.")
-
-    def _refuse(self, status: int, code: str, message: str) -> None:
+    def _refuse(self, refusal: errors.HlasError) -> None:
+        """Answer what cannot be read when its turn has come; then the connection ends."""
         if self.transport.is_closing():
             return
         if self._has_to_wait():
-            self._last_words = status, code, message
+            self._last_words = refusal
             self.flow.pause_reading()
             return
         request_id = str(uuid_utils.uuid7())
-        body = orjson.dumps({"detail": code, "message": message, "request_id": request_id})
-        head = (
-            STATUS_LINE[status]
-            + (
-                f"content-type: application/json\r\ncontent-length: {len(body)}\r\n"
-                f"x-request-id: {request_id}\r\nvary: Origin\r\nconnection: close\r\n\r\n"
-            ).encode()
-        )
-        self.transport.write(head + body)
+        common, tls = self.server_state.default_headers, self.scheme == "https"
+        self.transport.write(refusals.render(refusal, request_id, common, tls=tls))
         self.linger()
+        if self._metrics is not None:
+            entered = telemetry.enter({"request_id": request_id})
+            now = time.perf_counter()
+            telemetry.account(self._metrics, "OTHER", telemetry.UNMATCHED, refusal.status, now)
+            telemetry.leave(entered)
 
     def _has_to_wait(self) -> bool:
         """An earlier request, which is not the one that cannot be read, has no answer yet."""
