@@ -10,15 +10,18 @@ import re
 import time
 from collections.abc import Container
 from typing import Any, ClassVar, Protocol
+from weakref import WeakKeyDictionary
 
 import httptools
 import uuid_utils
 from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.server import ServerState
 
 from hlas import errors, refusals, telemetry
 from hlas.metrics import Metrics
 from hlas.refusals import HeadersTooLarge, InvalidHttp
+from hlas.transport import Transport
 
 READ_SECONDS = 10.0
 SWEEP_SECONDS = 1.0
@@ -59,11 +62,11 @@ class Express(Protocol):
 
 
 class Connection(HttpToolsProtocol):
-    """One sweep a second looks for requests that take too long to arrive, and for connections
-    that nobody uses any more: no timer each.
+    """One sweep a second looks for requests that take too long to arrive, for answers that are
+    not read, and for connections that nobody uses any more: no timer each.
     """
 
-    _sweeping: ClassVar[dict[int, asyncio.TimerHandle]] = {}
+    _sweeping: ClassVar[WeakKeyDictionary[ServerState, asyncio.TimerHandle]] = WeakKeyDictionary()
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -80,15 +83,16 @@ class Connection(HttpToolsProtocol):
         self._held_back: asyncio.TimerHandle | None = None
         # A refusal of what cannot be read, which ends the connection when all else is answered.
         self._last_words: errors.HlasError | None = None
-        # Bytes read and thrown away since the answer that ended our side; None: it has not ended.
         self.lingered: int | None = None
+        # An answer is complete, and too much of it is unread to start another.
+        self._waits_for_reader = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn
         super().connection_made(transport)
-        self.transport = _Lingering(transport, self)  # type: ignore[assignment]  # stands in for it
+        self.transport: Transport = Transport(transport, self)  # type: ignore[assignment]  # stands in for it
         # Silence is slow, too: the clock starts with the connection.
         self._reading_since = self.loop.time()
-        if id(self.connections) not in self._sweeping:
+        if self.server_state not in self._sweeping:
             self._sweep()
 
     def data_received(self, data: bytes) -> None:
@@ -239,14 +243,32 @@ class Connection(HttpToolsProtocol):
 
     def _read_on(self) -> None:
         self._held_back = None
-        if not self.transport.is_closing():
+        if not self.transport.is_closing() and not self._waits_for_reader:
             self.flow.resume_reading()
 
     def on_response_complete(self) -> None:
-        """As uvicorn's, but that an idle connection has no timer, and one held back is not read."""
+        """As uvicorn's, but that an idle connection has no timer, and that nothing is read or begun
+        for a client that has yet to read what it has.
+        """
         self.server_state.total_requests += 1
         if self.transport.is_closing():
             return
+        self._active_at = self.loop.time()
+        if self.flow.write_paused:
+            self._waits_for_reader = True
+            self.flow.pause_reading()
+        else:
+            self._go_on()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self._waits_for_reader:
+            self._waits_for_reader = False
+            if not self.transport.is_closing():
+                self._go_on()
+
+    def _go_on(self) -> None:
+        """Read again, and begin with what was asked for meanwhile."""
         if self._held_back is None:
             self.flow.resume_reading()
         else:
@@ -255,7 +277,6 @@ class Connection(HttpToolsProtocol):
             self._start_asgi_task(*self.pipeline.pop())
         elif self._last_words is not None:
             self._refuse(self._last_words)
-        self._active_at = self.loop.time()
 
     def _refuse(self, refusal: errors.HlasError) -> None:
         """Answer what cannot be read when its turn has come; then the connection ends."""
@@ -305,16 +326,27 @@ class Connection(HttpToolsProtocol):
     def _sweep(self) -> None:
         now = self.loop.time()
         for connection in list(self.connections):
-            if isinstance(connection, Connection) and not connection.transport.is_closing():
+            if isinstance(connection, Connection):
                 connection.look_at_clock(now)
         if self.connections:
             handle = self.loop.call_later(SWEEP_SECONDS, self._sweep)
-            self._sweeping[id(self.connections)] = handle
+            self._sweeping[self.server_state] = handle
         else:
-            self._sweeping.pop(id(self.connections), None)
+            self._sweeping.pop(self.server_state, None)
 
     def look_at_clock(self, now: float) -> None:
-        """Give up what takes too long to come."""
+        """Give up what takes too long to come, or to be read."""
+        if self.transport.is_stuck(now):
+            # Also when it is closing: that waits for the client to read the rest.
+            self.transport.abort()
+        elif self._waits_for_reader:
+            # Nothing is read meanwhile, so nothing is late.
+            self._active_at = now
+            self._reading_since = now if self._reading_since is not None else None
+        elif not self.transport.is_closing():
+            self._look_for_late(now)
+
+    def _look_for_late(self, now: float) -> None:
         # Whatever came since the last answer and was no request does not count as use.
         between = self.cycle is None or self.cycle.response_complete
         if self._reading_since is not None:
@@ -322,32 +354,6 @@ class Connection(HttpToolsProtocol):
                 self.transport.abort()
         elif between and self._active_at < now - KEEP_ALIVE_SECONDS:
             self.transport.close()
-
-
-class _Lingering:
-    """A connection's transport, except that closing it early waits for the client to hear us."""
-
-    __slots__ = ("_protocol", "_transport", "write")
-
-    def __init__(self, transport: asyncio.Transport, protocol: Connection) -> None:
-        self._transport = transport
-        self._protocol = protocol
-        self.write = transport.write
-
-    def close(self) -> None:
-        if self._protocol.answered_early:
-            self._protocol.linger()
-        else:
-            self._transport.close()
-
-    def is_closing(self) -> bool:
-        return self._protocol.lingered is not None or self._transport.is_closing()
-
-    def abort(self) -> None:
-        self._transport.abort()
-
-    def write_eof(self) -> None:
-        self._transport.write_eof()
 
 
 def settle() -> None:
