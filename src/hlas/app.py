@@ -14,6 +14,7 @@ from hlas.api import admin, assets, console, errors, health, reference, widget
 from hlas.api.direct import DirectRoutes
 from hlas.api.express import Express
 from hlas.body import BodyMiddleware
+from hlas.connections import Connections
 from hlas.cors import CorsMiddleware, Readers
 from hlas.gate import MESSAGES, REPLIES, SESSION, AddressLimitMiddleware
 from hlas.paths import PathMiddleware
@@ -40,7 +41,10 @@ def create_app(settings: Settings, database_url: str | None = None) -> FastAPI:
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[dict[str, Any]]:
         async with services.open():
-            state: dict[str, Any] = {"metrics": services.metrics}
+            state: dict[str, Any] = {
+                "metrics": services.metrics,
+                "connections": Connections(settings, services.metrics),
+            }
             # A trace has a span for each of the application's steps, so nothing may skip them.
             if not settings.otel_exporter_otlp_endpoint:
                 state["express"] = Express(services, readers)

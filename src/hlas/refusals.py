@@ -1,10 +1,14 @@
 """Answers to what is no request that the application could hear of."""
 
+import time
+
+import uuid_utils
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
-from hlas import errors
+from hlas import errors, telemetry
 from hlas.asgi import Headers
 from hlas.headers import security_headers
+from hlas.metrics import Metrics
 
 
 class InvalidHttp(errors.HlasError):
@@ -21,8 +25,14 @@ class HeadersTooLarge(errors.HlasError):
     code = "headers_too_large"
 
 
-def render(refusal: errors.HlasError, request_id: str, common: Headers, *, tls: bool) -> bytes:
-    """The whole answer, as the last one on its connection; `common` is on every answer."""
+def answer(
+    refusal: errors.HlasError, common: Headers, metrics: Metrics | None, *, tls: bool
+) -> bytes:
+    """The whole answer, the last one on its connection, told of as any other if there are metrics.
+
+    `common` are the headers of every answer.
+    """
+    request_id = str(uuid_utils.uuid7())
     status, own, body = errors.render(refusal, request_id)
     headers: Headers = (
         *common,
@@ -33,5 +43,9 @@ def render(refusal: errors.HlasError, request_id: str, common: Headers, *, tls: 
         (b"connection", b"close"),
         *security_headers(own_policy=False, tls=tls),
     )
+    if metrics is not None:
+        entered = telemetry.enter({"request_id": request_id})
+        telemetry.account(metrics, "OTHER", telemetry.UNMATCHED, status, time.perf_counter())
+        telemetry.leave(entered)
     lines = [b"%b: %b\r\n" % header for header in headers]
     return b"%b%b\r\n%b" % (STATUS_LINE[status], b"".join(lines), body)

@@ -7,18 +7,17 @@ its answer in our error shape.
 import asyncio
 import gc
 import re
-import time
 from collections.abc import Container
 from typing import Any, ClassVar, Protocol
 from weakref import WeakKeyDictionary
 
 import httptools
-import uuid_utils
 from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
-from hlas import errors, refusals, telemetry
+from hlas import errors, refusals
+from hlas.connections import Connections
 from hlas.metrics import Metrics
 from hlas.refusals import HeadersTooLarge, InvalidHttp
 from hlas.transport import Transport
@@ -77,6 +76,8 @@ class Connection(HttpToolsProtocol):
         self._in_headers = True
         self._express: Express | None = self.app_state.get("express")
         self._metrics: Metrics | None = self.app_state.get("metrics")
+        self._open: Connections | None = self.app_state.get("connections")
+        self._is_counted = False
         # What the express lane has begun, and the pieces of its body that have come.
         self._exchange: Exchange | None = None
         self._pieces: list[bytes] = []
@@ -94,6 +95,12 @@ class Connection(HttpToolsProtocol):
         self._reading_since = self.loop.time()
         if self.server_state not in self._sweeping:
             self._sweep()
+        if self._open is not None:
+            self._is_counted = self._open.enter(self.client)
+            if not self._is_counted:
+                # Without lingering: that would be one more open connection.
+                self._write_refusal(errors.RateLimited("ip", {"Retry-After": "1"}), None)
+                self.transport.close()
 
     def data_received(self, data: bytes) -> None:
         if self.lingered is not None:
@@ -209,6 +216,8 @@ class Connection(HttpToolsProtocol):
             self._leave(exchange, self._take_body())
         if self._held_back is not None:
             self._held_back.cancel()
+        if self._open is not None and self._is_counted:
+            self._open.leave(self.client)
         super().connection_lost(exc)
 
     def _take_body(self) -> bytes:
@@ -286,15 +295,12 @@ class Connection(HttpToolsProtocol):
             self._last_words = refusal
             self.flow.pause_reading()
             return
-        request_id = str(uuid_utils.uuid7())
-        common, tls = self.server_state.default_headers, self.scheme == "https"
-        self.transport.write(refusals.render(refusal, request_id, common, tls=tls))
+        self._write_refusal(refusal, self._metrics)
         self.linger()
-        if self._metrics is not None:
-            entered = telemetry.enter({"request_id": request_id})
-            now = time.perf_counter()
-            telemetry.account(self._metrics, "OTHER", telemetry.UNMATCHED, refusal.status, now)
-            telemetry.leave(entered)
+
+    def _write_refusal(self, refusal: errors.HlasError, metrics: Metrics | None) -> None:
+        common, tls = self.server_state.default_headers, self.scheme == "https"
+        self.transport.write(refusals.answer(refusal, common, metrics, tls=tls))
 
     def _has_to_wait(self) -> bool:
         """An earlier request, which is not the one that cannot be read, has no answer yet."""
