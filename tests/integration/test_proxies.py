@@ -3,6 +3,7 @@
 import asyncio
 import io
 import itertools
+import socket
 from collections.abc import AsyncIterator, Iterator
 
 import httpx
@@ -11,7 +12,7 @@ import pytest_asyncio
 
 import proxies
 from administration import Desk, make_desk
-from factories import Live, Site, free_port, serve_app
+from factories import Live, Site, serve_app
 from hlas.db import Database
 from hlas.settings import Settings
 from proxies import Proxy
@@ -19,9 +20,13 @@ from raw_http import Answer, connect, request
 
 
 @pytest.fixture(scope="module")
-def backend() -> int:
+def backend() -> Iterator[int]:
     """Where the service of each test listens, so that a proxy need not start for each."""
-    return free_port()
+    with socket.socket() as held:
+        # Bound and not listening: nobody else gets the port between two tests.
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        held.bind(("127.0.0.1", 0))
+        yield held.getsockname()[1]
 
 
 @pytest.fixture(scope="module", params=list(proxies.COMMANDS))
