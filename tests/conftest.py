@@ -125,6 +125,7 @@ def make_settings(database_url: str, **overrides: Any) -> Settings:
     values = {
         "database_url": database_url,
         "widget_session_jwt_secret": log_scan.SECRET,
+        "max_connections_ip": 0,
         **generous,
         **overrides,
     }

@@ -99,11 +99,12 @@ def free_port() -> int:
 
 
 @asynccontextmanager
-async def serve_app(settings: Settings, logs: io.BytesIO) -> AsyncIterator[Live]:
+async def serve_app(settings: Settings, logs: io.BytesIO, port: int = 0) -> AsyncIterator[Live]:
     """Run the application as in production, but in this event loop."""
     app = create_app(settings)
     listener = socket.socket(proto=socket.IPPROTO_TCP)
-    listener.bind(("127.0.0.1", 0))
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener.bind(("127.0.0.1", port))
     server = Server(http_server.config(app))
     server.install_signal_handlers = lambda: None  # type: ignore[attr-defined]  # older uvicorn
     task = asyncio.create_task(server._serve([listener]))

@@ -23,15 +23,18 @@ import log_scan
 COMMAND = Path(sys.executable).with_name("hlas")
 START_SECONDS = 60
 UNLIMITED = {
-    f"RATE_LIMIT_{name}": "off"
-    for name in (
-        "SESSION_IP",
-        "SESSION_TENANT",
-        "MESSAGES_IP",
-        "MESSAGES_TENANT",
-        "MESSAGES_CONVERSATION",
-        "READS_IP",
-    )
+    "MAX_CONNECTIONS_IP": "0",
+    **{
+        f"RATE_LIMIT_{name}": "off"
+        for name in (
+            "SESSION_IP",
+            "SESSION_TENANT",
+            "MESSAGES_IP",
+            "MESSAGES_TENANT",
+            "MESSAGES_CONVERSATION",
+            "READS_IP",
+        )
+    },
 }
 
 _READY = re.compile(rb"Hlas is ready on (http://\S+)")

@@ -14,8 +14,10 @@ from hlas.api import admin, assets, console, errors, health, reference, widget
 from hlas.api.direct import DirectRoutes
 from hlas.api.express import Express
 from hlas.body import BodyMiddleware
+from hlas.connections import Connections
 from hlas.cors import CorsMiddleware, Readers
 from hlas.gate import MESSAGES, REPLIES, SESSION, AddressLimitMiddleware
+from hlas.paths import PathMiddleware
 from hlas.server import settle
 from hlas.services import Services
 from hlas.settings import Settings
@@ -39,9 +41,14 @@ def create_app(settings: Settings, database_url: str | None = None) -> FastAPI:
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[dict[str, Any]]:
         async with services.open():
+            state: dict[str, Any] = {
+                "metrics": services.metrics,
+                "connections": Connections(settings, services.metrics),
+            }
             # A trace has a span for each of the application's steps, so nothing may skip them.
-            traced = bool(settings.otel_exporter_otlp_endpoint)
-            yield {} if traced else {"express": Express(services, readers)}
+            if not settings.otel_exporter_otlp_endpoint:
+                state["express"] = Express(services, readers)
+            yield state
         await close_traces()
         telemetry.flush()
 
@@ -78,6 +85,7 @@ def create_app(settings: Settings, database_url: str | None = None) -> FastAPI:
         },
     )
     app.add_middleware(BodyMiddleware, largest=settings.max_json_body_bytes)
+    app.add_middleware(PathMiddleware)
     app.add_middleware(errors.ErrorBoundary, metrics=services.metrics)
     app.add_middleware(CorsMiddleware, readers=readers)
     app.add_middleware(

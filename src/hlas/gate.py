@@ -80,7 +80,7 @@ class Gate:
         self, scope: Scope, route: str, tenant_id: str = "", conversation_id: str = ""
     ) -> None:
         """Consume every limit that applies, or raise; without a tenant, the address's alone."""
-        checks = self._checks(route, scope["state"].get("address"), tenant_id, conversation_id)
+        checks = self._checks(route, self.address(scope), tenant_id, conversation_id)
         if checks:
             refusal = await self._limiter.consume(checks)
             if refusal is not None:
@@ -128,7 +128,6 @@ class Gate:
     async def look(self, scope: Scope, route: str) -> Refusal | None:
         """Before any SQL: whether an address has used up its limit."""
         address = self.address(scope)
-        scope["state"]["address"] = address
         # Opening a session asks the database for its tenant before the limits are consumed; for
         # the others nothing comes between, so what this process remembers is enough.
         if route != SESSION:

@@ -6,13 +6,21 @@ its answer in our error shape.
 
 import asyncio
 import gc
+import re
 from collections.abc import Container
 from typing import Any, ClassVar, Protocol
+from weakref import WeakKeyDictionary
 
-import orjson
-import uuid_utils
+import httptools
 from uvicorn.config import Config
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.server import ServerState
+
+from hlas import errors, refusals
+from hlas.connections import Connections
+from hlas.metrics import Metrics
+from hlas.refusals import HeadersTooLarge, InvalidHttp
+from hlas.transport import Transport
 
 READ_SECONDS = 10.0
 SWEEP_SECONDS = 1.0
@@ -24,13 +32,8 @@ HOLD_BACK_SECONDS = 0.25
 PIPELINED = 64
 LINGER_BYTES = 4 * 1024 * 1024
 
-
-class HeadersTooLarge(Exception):
-    """Raised inside the parser, which makes a refusal of it."""
-
-
-class PipelineTooLong(Exception):
-    """Raised inside the parser, which reads no further."""
+# More digits are no length, and Python itself refuses to read thousands of them.
+_LENGTH = re.compile(rb"[0-9]{1,19}[ \t]*")
 
 
 class Exchange(Protocol):
@@ -58,11 +61,11 @@ class Express(Protocol):
 
 
 class Connection(HttpToolsProtocol):
-    """One sweep a second looks for requests that take too long to arrive, and for connections
-    that nobody uses any more: no timer each.
+    """One sweep a second looks for requests that take too long to arrive, for answers that are
+    not read, and for connections that nobody uses any more: no timer each.
     """
 
-    _sweeping: ClassVar[dict[int, asyncio.TimerHandle]] = {}
+    _sweeping: ClassVar[WeakKeyDictionary[ServerState, asyncio.TimerHandle]] = WeakKeyDictionary()
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -72,22 +75,32 @@ class Connection(HttpToolsProtocol):
         self._chunk_bytes = 0
         self._in_headers = True
         self._express: Express | None = self.app_state.get("express")
+        self._metrics: Metrics | None = self.app_state.get("metrics")
+        self._open: Connections | None = self.app_state.get("connections")
+        self._is_counted = False
         # What the express lane has begun, and the pieces of its body that have come.
         self._exchange: Exchange | None = None
         self._pieces: list[bytes] = []
         self._held_back: asyncio.TimerHandle | None = None
         # A refusal of what cannot be read, which ends the connection when all else is answered.
-        self._last_words: tuple[int, str, str] | None = None
-        # Bytes read and thrown away since the answer that ended our side; None: it has not ended.
+        self._last_words: errors.HlasError | None = None
         self.lingered: int | None = None
+        # An answer is complete, and too much of it is unread to start another.
+        self._waits_for_reader = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn
         super().connection_made(transport)
-        self.transport = _Lingering(transport, self)  # type: ignore[assignment]  # stands in for it
+        self.transport: Transport = Transport(transport, self)  # type: ignore[assignment]  # stands in for it
         # Silence is slow, too: the clock starts with the connection.
         self._reading_since = self.loop.time()
-        if id(self.connections) not in self._sweeping:
+        if self.server_state not in self._sweeping:
             self._sweep()
+        if self._open is not None:
+            self._is_counted = self._open.enter(self.client)
+            if not self._is_counted:
+                # Without lingering: that would be one more open connection.
+                self._write_refusal(errors.RateLimited("ip", {"Retry-After": "1"}), None)
+                self.transport.close()
 
     def data_received(self, data: bytes) -> None:
         if self.lingered is not None:
@@ -95,12 +108,20 @@ class Connection(HttpToolsProtocol):
             if self.lingered > LINGER_BYTES:
                 self.transport.abort()
             return
+        if self._last_words is not None:
+            # What is behind a request that was refused is never parsed.
+            return
         self._chunk_bytes = len(data)
         if self._in_headers:
             self._header_bytes += len(data)
-        super().data_received(data)
-        if self._in_headers and self._header_bytes > HEADER_BYTES:
-            self._refuse(431, "headers_too_large", "The request's headers are too large.")
+        try:
+            self.parser.feed_data(data)
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
+            raised = error.__context__
+            self._refuse(raised if isinstance(raised, errors.HlasError) else InvalidHttp())
+        else:
+            if self._in_headers and self._header_bytes > HEADER_BYTES:
+                self._refuse(HeadersTooLarge())
 
     def on_message_begin(self) -> None:
         self.url = b""
@@ -116,11 +137,12 @@ class Connection(HttpToolsProtocol):
         if self._header_bytes > HEADER_BYTES or self._chunk_bytes > HEADER_BYTES:
             size = len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
             if size > HEADER_BYTES:
-                self._header_bytes = size
                 raise HeadersTooLarge
+        if self._is_unwanted_upgrade() or self._is_ambiguous():
+            raise InvalidHttp
         if len(self.pipeline) >= PIPELINED:
             self.transport.abort()
-            raise PipelineTooLong
+            raise InvalidHttp
         self._in_headers = False
         express = self._express
         if express is not None and self.url in express.paths and self._is_plain():
@@ -130,6 +152,26 @@ class Connection(HttpToolsProtocol):
                 self.cycle = exchange  # type: ignore[assignment]  # stands in for it
                 return
         self._apply()
+
+    def _is_unwanted_upgrade(self) -> bool:
+        """Upgrade or CONNECT on a route that has none, which today is every route.
+
+        The parser takes no body after either: what a proxy sends as the body would be the next
+        request.
+        """
+        return self.parser.should_upgrade()
+
+    def _is_ambiguous(self) -> bool:
+        """A proxy before us may have read the target, the host or the length in another way."""
+        hosts = 0
+        for name, value in self.headers:
+            if name == b"host":
+                hosts += 1
+            elif name == b"content-length" and not _LENGTH.fullmatch(value):
+                return True
+        # Load balancers check health by HTTP/1.0, which knows no Host.
+        is_host_clear = hosts == 1 or (hosts == 0 and self.parser.get_http_version() == "1.0")
+        return not is_host_clear or b"#" in self.url
 
     def _apply(self) -> None:
         """Let the application have a request: what uvicorn does before and after its headers."""
@@ -147,7 +189,6 @@ class Connection(HttpToolsProtocol):
             and not (flow.write_paused or flow.read_paused)
             and parser.get_http_version() == "1.1"
             and parser.should_keep_alive()
-            and not parser.should_upgrade()
         )
 
     def on_body(self, body: bytes) -> None:
@@ -175,6 +216,8 @@ class Connection(HttpToolsProtocol):
             self._leave(exchange, self._take_body())
         if self._held_back is not None:
             self._held_back.cancel()
+        if self._open is not None and self._is_counted:
+            self._open.leave(self.client)
         super().connection_lost(exc)
 
     def _take_body(self) -> bytes:
@@ -209,14 +252,32 @@ class Connection(HttpToolsProtocol):
 
     def _read_on(self) -> None:
         self._held_back = None
-        if not self.transport.is_closing():
+        if not self.transport.is_closing() and not self._waits_for_reader:
             self.flow.resume_reading()
 
     def on_response_complete(self) -> None:
-        """As uvicorn's, but that an idle connection has no timer, and one held back is not read."""
+        """As uvicorn's, but that an idle connection has no timer, and that nothing is read or begun
+        for a client that has yet to read what it has.
+        """
         self.server_state.total_requests += 1
         if self.transport.is_closing():
             return
+        self._active_at = self.loop.time()
+        if self.flow.write_paused:
+            self._waits_for_reader = True
+            self.flow.pause_reading()
+        else:
+            self._go_on()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self._waits_for_reader:
+            self._waits_for_reader = False
+            if not self.transport.is_closing():
+                self._go_on()
+
+    def _go_on(self) -> None:
+        """Read again, and begin with what was asked for meanwhile."""
         if self._held_back is None:
             self.flow.resume_reading()
         else:
@@ -224,33 +285,22 @@ class Connection(HttpToolsProtocol):
         if self.pipeline:
             self._start_asgi_task(*self.pipeline.pop())
         elif self._last_words is not None:
-            self._refuse(*self._last_words)
-        self._active_at = self.loop.time()
+            self._refuse(self._last_words)
 
-    def send_400_response(self, msg: str) -> None:  # noqa: ARG002  # uvicorn's words are not ours
-        if self._in_headers and self._header_bytes > HEADER_BYTES:
-            self._refuse(431, "headers_too_large", "The request's headers are too large.")
-            return
-        self._refuse(400, "invalid_http", "This is not a valid HTTP request.")
-
-    def _refuse(self, status: int, code: str, message: str) -> None:
+    def _refuse(self, refusal: errors.HlasError) -> None:
+        """Answer what cannot be read when its turn has come; then the connection ends."""
         if self.transport.is_closing():
             return
         if self._has_to_wait():
-            self._last_words = status, code, message
+            self._last_words = refusal
             self.flow.pause_reading()
             return
-        request_id = str(uuid_utils.uuid7())
-        body = orjson.dumps({"detail": code, "message": message, "request_id": request_id})
-        head = (
-            STATUS_LINE[status]
-            + (
-                f"content-type: application/json\r\ncontent-length: {len(body)}\r\n"
-                f"x-request-id: {request_id}\r\nvary: Origin\r\nconnection: close\r\n\r\n"
-            ).encode()
-        )
-        self.transport.write(head + body)
+        self._write_refusal(refusal, self._metrics)
         self.linger()
+
+    def _write_refusal(self, refusal: errors.HlasError, metrics: Metrics | None) -> None:
+        common, tls = self.server_state.default_headers, self.scheme == "https"
+        self.transport.write(refusals.answer(refusal, common, metrics, tls=tls))
 
     def _has_to_wait(self) -> bool:
         """An earlier request, which is not the one that cannot be read, has no answer yet."""
@@ -282,16 +332,27 @@ class Connection(HttpToolsProtocol):
     def _sweep(self) -> None:
         now = self.loop.time()
         for connection in list(self.connections):
-            if isinstance(connection, Connection) and not connection.transport.is_closing():
+            if isinstance(connection, Connection):
                 connection.look_at_clock(now)
         if self.connections:
             handle = self.loop.call_later(SWEEP_SECONDS, self._sweep)
-            self._sweeping[id(self.connections)] = handle
+            self._sweeping[self.server_state] = handle
         else:
-            self._sweeping.pop(id(self.connections), None)
+            self._sweeping.pop(self.server_state, None)
 
     def look_at_clock(self, now: float) -> None:
-        """Give up what takes too long to come."""
+        """Give up what takes too long to come, or to be read."""
+        if self.transport.is_stuck(now):
+            # Also when it is closing: that waits for the client to read the rest.
+            self.transport.abort()
+        elif self._waits_for_reader:
+            # Nothing is read meanwhile, so nothing is late.
+            self._active_at = now
+            self._reading_since = now if self._reading_since is not None else None
+        elif not self.transport.is_closing():
+            self._look_for_late(now)
+
+    def _look_for_late(self, now: float) -> None:
         # Whatever came since the last answer and was no request does not count as use.
         between = self.cycle is None or self.cycle.response_complete
         if self._reading_since is not None:
@@ -299,32 +360,6 @@ class Connection(HttpToolsProtocol):
                 self.transport.abort()
         elif between and self._active_at < now - KEEP_ALIVE_SECONDS:
             self.transport.close()
-
-
-class _Lingering:
-    """A connection's transport, except that closing it early waits for the client to hear us."""
-
-    __slots__ = ("_protocol", "_transport", "write")
-
-    def __init__(self, transport: asyncio.Transport, protocol: Connection) -> None:
-        self._transport = transport
-        self._protocol = protocol
-        self.write = transport.write
-
-    def close(self) -> None:
-        if self._protocol.answered_early:
-            self._protocol.linger()
-        else:
-            self._transport.close()
-
-    def is_closing(self) -> bool:
-        return self._protocol.lingered is not None or self._transport.is_closing()
-
-    def abort(self) -> None:
-        self._transport.abort()
-
-    def write_eof(self) -> None:
-        self._transport.write_eof()
 
 
 def settle() -> None:

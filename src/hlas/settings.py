@@ -124,6 +124,9 @@ class Settings(BaseSettings):
     rate_limit_enforce: bool = Field(
         default=True, description="false: log and count what would be blocked, block nothing"
     )
+    max_connections_ip: int = Field(
+        200, ge=0, description="connections one address may have open at a worker; 0: any number"
+    )
     max_json_body_bytes: int = Field(
         65536, ge=1024, le=16 * 1024 * 1024, description="largest request body"
     )

@@ -12,7 +12,7 @@ import pytest_asyncio
 from drafts import LOCK
 from factories import Live, Site
 from hlas import server
-from raw_http import connect, request
+from raw_http import connect, exchange, request
 
 # What the contract allows; the sweep comes on top of the reading time.
 CLOSED_WITHIN = 15.0
@@ -174,4 +174,49 @@ async def test_under_way(site: Site, locker: Any, monkeypatch: pytest.MonkeyPatc
             assert piece, answers
             answers += piece
         assert answers.count(b"HTTP/1.1 200") == 3
+        writer.close()
+
+
+@pytest.mark.settings(max_connections_ip=5)
+async def test_connections_by_address(live_server: Live) -> None:
+    """Edge case 49: an address with too many connections is told so and cut off; one less, and it
+    may come again. It is counted each time and logged once.
+    """
+    writers = []
+    for _ in range(5):
+        reader, writer = await connect(live_server.url)
+        writer.write(request("GET", "/health"))
+        assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200")
+        writers.append(writer)
+    for _ in range(3):
+        answer = await exchange(live_server.url)
+        assert (answer.status, answer.closed) == (429, True)
+        assert answer.json["detail"] == "rate_limited"
+        assert answer.headers["retry-after"] == "1"
+        assert answer.headers["x-request-id"] == answer.json["request_id"]
+        assert answer.headers["x-content-type-options"] == "nosniff"
+    writers.pop().close()
+    async with asyncio.timeout(20):
+        status = 429
+        while status == 429:
+            answer = await exchange(live_server.url, request("GET", "/health", "Connection: close"))
+            status = answer.status
+    assert status == 200
+    for writer in writers:
+        writer.close()
+    assert len(live_server.events("connections_refused")) == 1
+    metrics = live_server.app.state.services.metrics
+    metrics.hand_over()
+    labels = {"reason": "rate_limited", "scope": "ip", "route": "connection"}
+    assert metrics.registry.get_sample_value("hlas_blocked_total", labels) >= 3
+
+
+@pytest.mark.settings(max_connections_ip=1, trusted_proxies="127.0.0.1")
+async def test_connections_of_a_proxy(live_server: Live) -> None:
+    """A trusted proxy opens as many as it needs."""
+    opened = [await connect(live_server.url) for _ in range(20)]
+    for reader, writer in opened:
+        writer.write(request("GET", "/health"))
+        assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200")
+    for _, writer in opened:
         writer.close()

@@ -31,6 +31,7 @@ def test_defaults() -> None:
     assert found.rate_limit_messages_tenant == Limit(3000, 60)
     assert found.rate_limit_messages_conversation == Limit(30, 60)
     assert found.rate_limit_enforce
+    assert found.max_connections_ip == 200
     assert found.max_json_body_bytes == 65536
     assert found.max_message_text_len == 2000
     assert found.idempotency_ttl_hours == 168
@@ -50,6 +51,7 @@ def test_defaults() -> None:
         ("RATE_LIMIT_ENFORCE", "perhaps"),
         ("MAX_JSON_BODY_BYTES", "64k"),
         ("MAX_JSON_BODY_BYTES", "-1"),
+        ("MAX_CONNECTIONS_IP", "-1"),
         ("MAX_MESSAGE_TEXT_LEN", "0"),
         ("WIDGET_SESSION_TTL_MINUTES", "ten"),
         ("WIDGET_SESSION_TTL_MINUTES", "0"),
