@@ -11,7 +11,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 import asyncpg
 
 from hlas import migrations, postgres
-from hlas.db import connect
+from hlas.logins import Logins
 from hlas.migrations import roles
 from hlas.postgres import EmbeddedPostgresError, Server
 from hlas.postgres.cluster import DATABASE, OWNER, locate
@@ -69,7 +69,7 @@ def restore(data_dir: Path, file: Path) -> dict[str, Any]:
         )
         url = _url_of(server.url, STAGING)
         asyncio.run(_require_known_revision(url))
-        migrations.upgrade(url)
+        migrations.change_schema(Logins(url))
         return asyncio.run(_take_over(server))
     finally:
         server.stop()
@@ -90,12 +90,8 @@ def _check(file: Path) -> None:
 
 
 async def _make_staging(server: Server) -> None:
-    owner = await connect(server.url)
-    try:
-        # The backup names them, and a new cluster does not have them yet.
-        await roles.ensure(owner)
-    finally:
-        await owner.close()
+    # The backup names them, and a new cluster does not have them yet.
+    await roles.ensure(Logins(server.url))
     await _administer(
         server,
         f"drop database if exists {STAGING} with (force)",

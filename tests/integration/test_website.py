@@ -18,6 +18,7 @@ from factories import Live, Site
 from hlas import doctor, probes, tenants, website
 from hlas.db import Database
 from hlas.finding import Finding
+from hlas.logins import Logins
 from hlas.website import Fetched, Service
 
 STRONG = "pQ9vK2mX7rT4wZ8sL1nB6yH3cF5dG0jA+uE/oiNRMVSkW"
@@ -144,15 +145,15 @@ async def test_only_the_doctor_is_told(site: Site) -> None:
 
 async def test_allowlist(site: Site, operators: Database, database_url: str) -> None:
     """A page whose address nobody allows, or whose tenant is switched off."""
-    good = await doctor.check_allowlist(database_url, f"{site.origin}/basket?x=1")
+    good = await doctor.check_allowlist(Logins(database_url), f"{site.origin}/basket?x=1")
     assert good.status == "ok"
-    other = await doctor.check_allowlist(database_url, "https://www.shop.example/")
+    other = await doctor.check_allowlist(Logins(database_url), "https://www.shop.example/")
     assert other.status == "fail"
     assert other.mend == "hlas domain add SLUG https://www.shop.example"
     await tenants.set_active(operators, site.slug, active=False)
-    disabled = await doctor.check_allowlist(database_url, site.origin)
+    disabled = await doctor.check_allowlist(Logins(database_url), site.origin)
     assert disabled.mend == f"hlas tenant enable {site.slug}"
-    assert (await doctor.check_allowlist(database_url, "shop.example")).status == "fail"
+    assert (await doctor.check_allowlist(Logins(database_url), "shop.example")).status == "fail"
 
 
 def page_of(service: str, policy: str = "", meta: str = "") -> Any:
