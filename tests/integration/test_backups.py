@@ -19,6 +19,7 @@ from hlas import backups, migrations, postgres, tenants
 from hlas.backups import BackupError
 from hlas.db import Database
 from hlas.logins import OPERATOR, Logins
+from hlas.migrations.roles import PURPOSE
 from processes import environment, hlas
 
 
@@ -161,3 +162,28 @@ def test_left_over_staging(furnished: tuple[Path, Path]) -> None:
     with postgres.running(data_dir) as server:
         names = query(server.superuser_url, "select datname from pg_database order by 1")
     assert names.split() == ["hlas", "postgres", "template0", "template1"]
+
+
+def test_older_schema(furnished: tuple[Path, Path], tmp_path: Path) -> None:
+    """A backup of an earlier version is brought to this one's schema, with its rows."""
+    data_dir, _ = furnished
+    older = tmp_path / "older"
+    with postgres.running(data_dir) as server:
+        migrations.downgrade(Logins(server.url), "0006")
+        backups.backup(data_dir, older)
+        migrations.upgrade(Logins(server.url))
+    found = backups.restore(data_dir, older)
+    assert (found["revision"], found["messages"]) == (migrations.head(), 5000)
+
+
+def test_another_prefix(furnished: tuple[Path, Path]) -> None:
+    """The rows of one installation, in roles that are called differently."""
+    _, file = furnished
+    with open_directory() as directory:
+        backups.restore(directory / "hlas", file, prefix="shop")
+        with postgres.running(directory / "hlas") as server:
+            url = backups._url_of(server.superuser_url, "hlas")
+            roles = query(url, "select rolname from pg_roles where rolname ~ '^(hlas|shop)_'")
+            owner = query(url, "select proowner::regrole from pg_proc where prosecdef limit 1")
+    assert sorted(roles.split()) == sorted(["hlas_owner", *(f"shop_{name}" for name in PURPOSE)])
+    assert owner.startswith("shop_")
