@@ -13,8 +13,10 @@ import asyncpg
 
 from bench.machine import processor_seconds
 from hlas import migrations, postgres
+from hlas.logins import Logins
 
 TENANTS = 8
+MIGRATED = "migrated"
 # Everything else is what `hlas serve` gives its own server; pgbench alone takes 64 of these.
 SETTINGS = {"max_connections": "300"}
 
@@ -72,8 +74,11 @@ class Store:
         return processor_seconds(self._server.pid)
 
     def create(self, database: str) -> None:
-        self.run("postgres", f"create database {database} owner hlas_owner")
-        migrations.upgrade(self.url(database))
+        """Migrated once and then cloned: the roles of one prefix belong to one database."""
+        if not self.rows("postgres", "select 1 from pg_database where datname = $1", MIGRATED):
+            self.run("postgres", f"create database {MIGRATED} owner hlas_owner")
+            migrations.upgrade(Logins(self.url(MIGRATED)))
+        self.run("postgres", f"create database {database} template {MIGRATED} owner hlas_owner")
 
     def drop(self, database: str) -> None:
         self.run("postgres", f"drop database {database} with (force)")

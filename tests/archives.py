@@ -1,6 +1,12 @@
 """Conversations in bulk, as they would be after months, made by the database itself."""
 
+import hashlib
+from pathlib import Path
+
+from clusters import query
+from hlas import backups, migrations, postgres, tenants
 from hlas.db import Database
+from hlas.logins import OPERATOR, Logins
 
 # As the application makes ids: the time first, then chance.
 _ID = """(lpad(to_hex((extract(epoch from {moment}) * 1000)::bigint), 12, '0') || '7'
@@ -60,3 +66,50 @@ async def counts(operators: Database, tenant_id: str) -> tuple[int, int, int]:
     )
     assert row is not None
     return row["conversations"], row["messages"], row["keys"]
+
+
+TABLES = (
+    "tenants",
+    "tenant_domains",
+    "conversations",
+    "messages",
+    "idempotency_keys",
+    "knowledge",
+    "visitor_keys",
+    "administrators",
+    "events",
+    "incidents",
+)
+
+
+async def furnish(data_dir: Path, messages: int) -> None:
+    """A tenant with so many messages."""
+    with postgres.running(data_dir) as server:
+        await migrations.upgrade_in_thread(Logins(server.url))
+        operators = await Database.open(Logins(server.url), OPERATOR, statement_seconds=120)
+        made = await tenants.add(operators, "Shop", "shop", ["shop.example"])
+        await fill(operators, made["id"], messages // 25, 25, visitor_id="jana")
+        await operators.close()
+
+
+def fingerprint(data_dir: Path) -> dict[str, str]:
+    """Every row of every table."""
+    with postgres.running(data_dir) as server:
+        url = backups._url_of(server.superuser_url, "hlas")
+        found = {}
+        for table in TABLES:
+            rows = query(url, f"select t::text from {table} t order by 1")
+            found[table] = f"{len(rows.splitlines())} {hashlib.sha256(rows.encode()).hexdigest()}"
+        found["rights"] = query(
+            url,
+            "select relname, relowner::regrole, relacl, relrowsecurity, relforcerowsecurity"
+            " from pg_class where relnamespace = 'public'::regnamespace order by 1",
+        )
+        found["functions"] = query(
+            url,
+            "select proname, proowner::regrole, proacl, prosecdef from pg_proc"
+            " where pronamespace = 'public'::regnamespace"
+            " and proowner <> 'postgres'::regrole and proname !~ 'trgm|unaccent|similar'"
+            " order by 1",
+        )
+        return found

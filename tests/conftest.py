@@ -3,9 +3,10 @@
 import asyncio
 import io
 import os
+import re
 import shutil
 import tempfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,8 @@ from factories import Live, Site, make_site, serve_app
 from hlas import migrations, postgres, telemetry
 from hlas.db import Database
 from hlas.errors import Unavailable
-from hlas.migrations.roles import APPLICATION, OPERATOR
+from hlas.logins import APPLICATION, OPERATOR, Logins
+from hlas.migrations.roles import PURPOSE
 from hlas.settings import Settings
 
 # Neither a test's data nor its speed depends on what this costs; durability tests start their own.
@@ -48,7 +50,7 @@ def url_of(server_url: str, database: str) -> str:
 @pytest_asyncio.fixture(scope="session")
 async def template_database(postgres_server: postgres.Server) -> str:
     await _administer(postgres_server, f"create database {TEMPLATE} owner hlas_owner")
-    await migrations.upgrade_in_thread(url_of(postgres_server.url, TEMPLATE))
+    await migrations.upgrade_in_thread(Logins(url_of(postgres_server.url, TEMPLATE)))
     return TEMPLATE
 
 
@@ -73,10 +75,34 @@ async def database_url(
     await _administer(postgres_server, f"drop database {name} with (force)")
 
 
+MakeLogins = Callable[..., Awaitable[Logins]]
+
+
+@pytest_asyncio.fixture
+async def empty(postgres_server: postgres.Server) -> AsyncIterator[MakeLogins]:
+    """Make empty databases, each with an owner and a prefix of its own; drop them afterwards."""
+    made: list[tuple[str, Logins]] = []
+
+    async def make(rights: str = "createrole", **changes: str) -> Logins:
+        name = f"empty_{os.urandom(6).hex()}"
+        await _administer(postgres_server, f"create role {name} login {rights} password '{name}'")
+        await _administer(postgres_server, f"create database {name} owner {name}")
+        url = re.sub(r"//.*?@", f"//{name}:{name}@", url_of(postgres_server.url, name))
+        made.append((name, Logins(url, **{"prefix": name, **changes})))
+        return made[-1][1]
+
+    yield make
+    for name, _ in made:
+        await _administer(postgres_server, f"drop database {name} with (force)")
+    for name, logins in made:
+        for role in (*map(logins.role, PURPOSE), name):
+            await _administer(postgres_server, f"drop role if exists {role}")
+
+
 @pytest_asyncio.fixture
 async def database(database_url: str) -> AsyncIterator[Database]:
     """Queries as the application's role."""
-    opened = await Database.open(database_url, APPLICATION)
+    opened = await Database.open(Logins(database_url), APPLICATION)
     await _connect(opened)
     yield opened
     await opened.close()
@@ -85,7 +111,7 @@ async def database(database_url: str) -> AsyncIterator[Database]:
 @pytest_asyncio.fixture
 async def operators(database_url: str) -> AsyncIterator[Database]:
     """Queries as the operators' role."""
-    opened = await Database.open(database_url, OPERATOR, statement_seconds=60)
+    opened = await Database.open(Logins(database_url), OPERATOR, statement_seconds=60)
     await _connect(opened)
     yield opened
     await opened.close()

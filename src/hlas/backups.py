@@ -1,31 +1,42 @@
-"""Backup and restore of the embedded database, with PostgreSQL's own programs."""
+"""Backup and restore of the embedded database, with PostgreSQL's own programs.
+
+A backup is written by pg_dump. A restore takes rows from it and nothing else: the schema is made by
+our own migrations, so no statement of the file is ever run, whoever wrote it.
+"""
 
 import asyncio
 import os
+import re
 import shutil
 import subprocess
+from collections.abc import AsyncIterator, Iterable, Iterator
+from contextlib import contextmanager
+from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 import asyncpg
 
-from hlas import migrations, postgres
-from hlas.db import connect
+from hlas import doctor, migrations, postgres
+from hlas.db import Queries, connect, log_in
+from hlas.logins import OPERATOR, Logins
 from hlas.migrations import roles
 from hlas.postgres import EmbeddedPostgresError, Server
 from hlas.postgres.cluster import DATABASE, OWNER, locate
+from hlas.settings import DEFAULT_ROLE_PREFIX
+
+queries = Queries.beside(__file__)
 
 # The restored database gets its name when it is complete; until then the old one is the database.
 STAGING = "hlas_restored"
 REPLACED = "hlas_replaced"
 
-COUNTS = (
-    "select (select version_num from alembic_version) as revision,"
-    " (select count(*) from tenants) as tenants,"
-    " (select count(*) from conversations) as conversations,"
-    " (select count(*) from messages) as messages"
-)
+# An entry of an archive's list: number, two oids, what it is, owner.
+_ENTRY = re.compile(r"^\d+; \d+ \d+ (.+) \S*$", re.MULTILINE)
+# Operators add them, and no data is in them: they are left out.
+_HARMLESS = ("INDEX ", "COMMENT ")
+_CHUNK_BYTES = 256 * 1024
 
 
 class BackupError(EmbeddedPostgresError):
@@ -46,7 +57,8 @@ def backup(data_dir: Path, file: Path) -> int:
     try:
         with postgres.running(data_dir) as server:
             # Only a superuser sees the rows of all tenants: the owner is bound by isolation, too.
-            _run(server, DATABASE, "pg_dump", "--format=custom", f"--file={new.resolve()}")
+            url = _url_of(server.superuser_url, DATABASE)
+            _dump(url, "--format=custom", f"--file={new.resolve()}")
         new.replace(file)
     except BaseException:
         new.unlink(missing_ok=True)
@@ -54,48 +66,70 @@ def backup(data_dir: Path, file: Path) -> int:
     return file.stat().st_size
 
 
-def restore(data_dir: Path, file: Path) -> dict[str, Any]:
+def restore(
+    data_dir: Path, file: Path, *, prefix: str = DEFAULT_ROLE_PREFIX, secret: str = ""
+) -> dict[str, Any]:
     """Put a backup in the place of the database; what was there is gone only when it stands."""
-    _check(file)
+    entries = _list(file)
     server = postgres.start(data_dir)
     try:
+        logins = Logins(server.url, prefix, secret)
+        staging = logins.at(_url_of(server.url, STAGING))
         asyncio.run(_make_staging(server))
-        _run(
-            server,
-            STAGING,
-            "pg_restore",
-            *("--exit-on-error", "--single-transaction", f"--dbname={STAGING}"),
-            str(file.resolve()),
-        )
-        url = _url_of(server.url, STAGING)
-        asyncio.run(_require_known_revision(url))
-        migrations.upgrade(url)
-        return asyncio.run(_take_over(server))
+        asyncio.run(roles.ensure(logins))
+        migrations.change_schema(staging, asyncio.run(_read_revision(file)))
+        _require_ours(file, entries, _list_schema(staging))
+        asyncio.run(_load(staging, file))
+        migrations.change_schema(staging)
+        found = asyncio.run(_check(staging))
+        asyncio.run(_take_over(server))
+        return found
     finally:
         server.stop()
 
 
-def _check(file: Path) -> None:
-    """Before anything is touched: a file of ours, readable from its start."""
+def _list(file: Path) -> set[str]:
+    """What is in an archive, before anything is touched."""
     if not file.is_file():
         raise BackupError(f"There is no file {file}.")
-    listed = subprocess.run(  # noqa: S603  # a fixed program; the file's name is one argument
+    done = subprocess.run(  # noqa: S603  # a fixed program; the file's name is one argument
         [postgres.binary("pg_restore"), "--list", file.resolve()],
         capture_output=True,
         text=True,
+        errors="replace",
         check=False,
     )
-    if listed.returncode or " TABLE public alembic_version " not in listed.stdout:
+    entries = _entries(done.stdout)
+    if done.returncode or "TABLE DATA public alembic_version" not in entries:
         raise BackupError(f"{file} is not a backup of Hlas.")
+    return entries
+
+
+def _entries(listed: str) -> set[str]:
+    return set(_ENTRY.findall(listed))
+
+
+def _list_schema(staging: Logins) -> set[str]:
+    """What our own migrations have made, as a backup would list it."""
+    dumped = _dump(staging.owner_url, "--format=custom", "--schema-only")
+    done = subprocess.run(  # noqa: S603  # a fixed program, no shell
+        [postgres.binary("pg_restore"), "--list"], input=dumped, capture_output=True, check=True
+    )
+    ours = _entries(done.stdout.decode())
+    tables = (entry.removeprefix("TABLE ") for entry in ours if entry.startswith("TABLE "))
+    return ours | {f"TABLE DATA {table}" for table in tables}
+
+
+def _require_ours(file: Path, entries: set[str], ours: set[str]) -> None:
+    foreign = sorted(one for one in entries - ours if not one.startswith(_HARMLESS))
+    if foreign:
+        raise BackupError(f"{file} holds what is no part of Hlas: {foreign[0]}.")
+    missing = sorted(one for one in ours - entries if one.startswith("TABLE DATA "))
+    if missing:
+        raise BackupError(f"{file} is not complete: it has no {missing[0]}.")
 
 
 async def _make_staging(server: Server) -> None:
-    owner = await connect(server.url)
-    try:
-        # The backup names them, and a new cluster does not have them yet.
-        await roles.ensure(owner)
-    finally:
-        await owner.close()
     await _administer(
         server,
         f"drop database if exists {STAGING} with (force)",
@@ -103,21 +137,111 @@ async def _make_staging(server: Server) -> None:
     )
 
 
-async def _require_known_revision(url: str) -> None:
-    revision = await migrations.current(url)
-    if revision is None or revision > migrations.head():
+async def _read_revision(file: Path) -> str:
+    with _rows(file, "alembic_version") as (_, lines):
+        revision = b"".join(lines).decode(errors="replace").strip()
+    if revision in migrations.revisions():
+        return revision
+    if revision.isdigit() and revision > migrations.head():
         raise BackupError(
             f"The backup was made by a newer version of Hlas (schema {revision}, this one has "
             f"{migrations.head()}); install that version."
         )
+    raise BackupError(f"{file} is not a backup of Hlas: it names no schema that we know.")
 
 
-async def _take_over(server: Server) -> dict[str, Any]:
-    connection = await asyncpg.connect(_url_of(server.superuser_url, STAGING))
+async def _load(staging: Logins, file: Path) -> None:
+    """Every table's rows, as the owner, in one transaction; parents before children."""
+    connection = await connect(staging.owner_url)
     try:
-        found = dict(await connection.fetchrow(COUNTS))
+        parents = {row["name"]: row["parents"] for row in await connection.fetch(queries.tables)}
+        async with connection.transaction():
+            for table in TopologicalSorter(parents).static_order():
+                # In this transaction alone the owner is not bound by isolation and triggers.
+                await connection.execute(
+                    f"alter table {table} no force row level security, disable trigger user"
+                )
+                await _load_table(connection, file, table)
+                await connection.execute(
+                    f"alter table {table} force row level security, enable trigger user"
+                )
+        await connection.execute("analyze")
+        await roles.admit(connection, staging)
     finally:
         await connection.close()
+
+
+async def _load_table(connection: asyncpg.Connection, file: Path, table: str) -> None:
+    with _rows(file, table) as (columns, lines):
+        try:
+            await connection.copy_to_table(
+                table, columns=columns, source=_in_chunks(lines), format="text"
+            )
+        except asyncpg.PostgresError as error:
+            # Its message alone: the details may quote rows.
+            raise BackupError(f"The rows of {table} cannot be restored: {error.args[0]}.") from None
+
+
+async def _in_chunks(lines: Iterator[bytes]) -> AsyncIterator[bytes]:
+    chunk = bytearray()
+    for line in lines:
+        chunk += line
+        if len(chunk) > _CHUNK_BYTES:
+            yield bytes(chunk)
+            chunk.clear()
+    yield bytes(chunk)
+
+
+@contextmanager
+def _rows(file: Path, table: str) -> Iterator[tuple[list[str], Iterator[bytes]]]:
+    """The columns and the rows of a table in a backup, in PostgreSQL's text format."""
+    options = ("--data-only", "--schema=public", f"--table={table}", "--file=-")
+    start = re.compile(rb'COPY public\.%b \(([a-z_", ]+)\) FROM stdin;\n' % table.encode())
+    with subprocess.Popen(  # noqa: S603  # a fixed program, no shell
+        [postgres.binary("pg_restore"), *options, str(file.resolve())],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    ) as process:
+        assert process.stdout is not None
+        try:
+            found = next(filter(None, map(start.fullmatch, process.stdout)), None)
+            if found is None:
+                raise BackupError(f"{file} is damaged, or no backup of Hlas: no rows of {table}.")
+            columns = found[1].decode().replace('"', "").split(", ")
+            yield columns, _until_end(process.stdout, f"{file} is cut off or damaged.")
+            # What comes after the rows is read to the end, so that a failure is seen.
+            if not process.stdout.read() or process.wait():
+                raise BackupError(f"{file} is cut off or damaged.")
+        finally:
+            process.kill()
+
+
+def _until_end(lines: Iterable[bytes], otherwise: str) -> Iterator[bytes]:
+    for line in lines:
+        if line == b"\\.\n":
+            return
+        yield line
+    raise BackupError(otherwise)
+
+
+async def _check(staging: Logins) -> dict[str, Any]:
+    """Before it takes over: isolation and owners are right; what is in it, as operators see it."""
+    owner = await connect(staging.owner_url)
+    try:
+        fault = await roles.find_fault(owner, staging)
+        isolation = await doctor.check_isolation(owner, staging)
+    finally:
+        await owner.close()
+    if fault or isolation.status != "ok":
+        raise BackupError(f"The restored database is not safe: {fault or isolation.found}.")
+    operator = await log_in(staging, OPERATOR)
+    try:
+        return dict(await operator.fetchrow(queries.counts))
+    finally:
+        await operator.close()
+
+
+async def _take_over(server: Server) -> None:
     connection = await asyncpg.connect(server.superuser_url)
     try:
         await connection.execute(f"drop database if exists {REPLACED} with (force)")
@@ -131,10 +255,10 @@ async def _take_over(server: Server) -> dict[str, Any]:
         await connection.execute(f"drop database {REPLACED} with (force)")
     finally:
         await connection.close()
-    return found
 
 
 async def _administer(server: Server, *statements: str) -> None:
+    """As superuser, in a database of the server's own: never where rows of a file are."""
     connection = await asyncpg.connect(server.superuser_url)
     try:
         for statement in statements:
@@ -148,9 +272,9 @@ def _url_of(server_url: str, database: str) -> str:
     return f"{head.rpartition('/')[0]}/{database}?{query}"
 
 
-def _run(server: Server, database: str, program: str, *arguments: str) -> None:
+def _dump(address: str, *arguments: str) -> bytes:
     """The password goes through the environment: everybody may read a command line."""
-    url = urlsplit(server.superuser_url)
+    url = urlsplit(address)
     query = parse_qs(url.query)
     environment = {
         "PATH": "/usr/bin:/bin",
@@ -158,19 +282,19 @@ def _run(server: Server, database: str, program: str, *arguments: str) -> None:
         "PGPORT": query["port"][0],
         "PGUSER": unquote(url.username or ""),
         "PGPASSWORD": unquote(url.password or ""),
-        "PGDATABASE": database,
+        "PGDATABASE": url.path.removeprefix("/"),
     }
     # Compressing can wait: visitors come first.
     nice = [found, "-n", "10"] if (found := shutil.which("nice")) else []
     done = subprocess.run(  # noqa: S603  # a fixed program, no shell
-        [*nice, postgres.binary(program), "--no-password", *arguments],
+        [*nice, postgres.binary("pg_dump"), "--no-password", *arguments],
         env=environment,
         capture_output=True,
-        text=True,
         check=False,
     )
     if done.returncode:
-        lines = [line for line in done.stderr.splitlines() if "error:" in line]
+        lines = [line for line in done.stderr.decode().splitlines() if "error:" in line]
         # Only the first line: what follows may quote rows.
         reason = (lines or [f"status {done.returncode}"])[0].partition("error: ")[2]
-        raise BackupError(f"{program} failed: {reason or 'it gave no reason'}.")
+        raise BackupError(f"pg_dump failed: {reason or 'it gave no reason'}.")
+    return done.stdout

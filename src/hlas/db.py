@@ -1,4 +1,4 @@
-"""The way to PostgreSQL: a pool for each role, queries from .sql files, one error for "away"."""
+"""The way to PostgreSQL: a login for each role, queries from .sql files, one error for "away"."""
 
 import asyncio
 import re
@@ -11,6 +11,7 @@ import asyncpg
 import orjson
 
 from hlas.errors import Unavailable
+from hlas.logins import Login, Logins
 from hlas.settings import ConfigurationError
 
 Row: TypeAlias = asyncpg.Record
@@ -74,13 +75,28 @@ def _dump(value: Any) -> str:
 
 
 async def connect(
-    url: str, role: str | None = None, *, seconds: float = 10, **settings: str
+    url: str, login: Login | None = None, *, seconds: float = 10, **settings: str
 ) -> asyncpg.Connection:
-    """One connection of its own; asked for a role in the start-up packet, RESET cannot undo it."""
-    given = {"application_name": "hlas", **({"role": role} if role else {}), **settings}
+    """One connection of its own, as the user in the address or as another one."""
     return await asyncpg.connect(
-        url, server_settings=given, timeout=seconds, connection_class=_Connection
+        url,
+        **_credentials(login),
+        server_settings={"application_name": "hlas", **settings},
+        timeout=seconds,
+        connection_class=_Connection,
     )
+
+
+def _credentials(login: Login | None) -> dict[str, str]:
+    """What is given beside an address goes before what stands in it."""
+    return {"user": login.user, "password": login.password} if login else {}
+
+
+async def log_in(
+    logins: Logins, role: str, *, seconds: float = 10, **settings: str
+) -> asyncpg.Connection:
+    """One connection of its own as a role, which it cannot leave: it is nobody else's member."""
+    return await connect(logins.owner_url, logins.login(role), seconds=seconds, **settings)
 
 
 def columns(rows: Sequence[tuple[Any, ...]]) -> list[list[Any]]:
@@ -99,10 +115,16 @@ class Database:
 
     @classmethod
     async def open(
-        cls, url: str, role: str, *, size: int = 8, statement_seconds: float = STATEMENT_SECONDS
+        cls,
+        logins: Logins,
+        role: str,
+        *,
+        size: int = 8,
+        statement_seconds: float = STATEMENT_SECONDS,
     ) -> Self:
         pool = await asyncpg.create_pool(
-            url,
+            logins.owner_url,
+            **_credentials(logins.login(role)),
             min_size=0,
             max_size=size,
             timeout=CONNECT_SECONDS,
@@ -110,14 +132,8 @@ class Database:
             max_inactive_connection_lifetime=300,
             init=_use_json,
             connection_class=_Connection,
-            server_settings={
-                "application_name": "hlas",
-                "role": role,
-                "default_transaction_isolation": "read committed",
-                "idle_in_transaction_session_timeout": "15s",
-                # So that the database stops, too, when nobody waits any more.
-                "statement_timeout": str(int(statement_seconds * 1000)),
-            },
+            # Poolers refuse other parameters: they are settings of the role (migrations/roles.py).
+            server_settings={"application_name": "hlas"},
         )
         return cls(pool, asyncio.Semaphore(size))
 
@@ -199,16 +215,39 @@ class Confined(Database):
             yield connection
 
 
+queries = Queries.beside(__file__)
+
+
 async def check_role(database: Database, role: str) -> None:
     """Refuse to serve with rights that would let a query out of its tenant."""
-    found = await database.one(
-        "select current_user as name, rolsuper or rolbypassrls as unsafe, exists ("
-        "  select from pg_class c where c.relowner = r.oid and c.relkind = 'r') as owner"
-        " from pg_roles r where rolname = current_user"
-    )
-    if found is None or found["name"] != role or found["unsafe"] or found["owner"]:
-        name = found["name"] if found else "unknown"
+    session = await database.one(queries.session)
+    if session is None or {session["session_name"], session["current_name"]} != {role}:
+        name = session["current_name"] if session else "unknown"
+        reason = f"they run as {name}"
+    elif session["tenant"]:
+        reason = "app.tenant_id is set before any tenant is known"
+    else:
+        [rights] = await database.all(queries.roles, [role])
+        reason = unsafe(rights)
+    if reason:
         raise ConfigurationError(
-            f"DATABASE_URL: connections must run as the role {role}, which is no superuser, no "
-            f"table owner and bound by row-level security; they run as {name}"
+            f"DATABASE_URL: connections must log in as the role {role}, which is no superuser, no "
+            f"table owner, no member of another role and bound by row-level security; {reason}"
         )
+
+
+async def find_roles(connection: asyncpg.Connection, names: Sequence[str]) -> list[Row]:
+    """The roles of these names, as far as they are there."""
+    rows: list[Row] = await connection.fetch(queries.roles, names)
+    return rows
+
+
+def unsafe(role: Row) -> str:
+    """How a serving role could get out of its tenant; empty when it cannot."""
+    if role["mighty"]:
+        return f"{role['name']} may bypass the isolation of tenants"
+    if role["owner"]:
+        return f"{role['name']} owns tables, and could switch their isolation off"
+    if role["member"]:
+        return f"{role['name']} is a member of another role, and could switch to it"
+    return ""

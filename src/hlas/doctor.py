@@ -13,11 +13,12 @@ from typing import Any, Protocol
 import asyncpg
 
 from hlas import keys, migrations, website
-from hlas.db import Queries, connect
+from hlas.db import Queries, connect, log_in
 from hlas.finding import Finding, Status
 from hlas.keys import FileKeys
-from hlas.migrations.roles import APPLICATION, OPERATOR, TENANT_ADMIN
-from hlas.settings import Settings
+from hlas.logins import APPLICATION, OPERATOR, Logins
+from hlas.migrations import roles
+from hlas.settings import ConfigurationError, Settings
 from hlas.tokens import LEEWAY_SECONDS
 from hlas.website import Service
 
@@ -48,13 +49,14 @@ async def examine(
     settings: Settings, url: str | None, *, service: str | None = None, page: str | None = None
 ) -> list[Finding]:
     """All checks, in the order in which to fix things; without `url` there is no database."""
-    found = [_no_database(settings)] if url is None else await examine_database(url)
+    logins = Logins.from_settings(settings, url) if url else None
+    found = await examine_database(logins) if logins else [_no_database(settings)]
     found += [
         check_secret(settings),
         check_limits(settings),
         check_disk(settings.data_dir),
         await check_redis(settings),
-        await check_allowlist(url, page),
+        await check_allowlist(logins, page),
     ]
     seen = Service(service, _signing_secret(settings)) if service else None
     found.append(await check_address(settings, seen))
@@ -70,20 +72,22 @@ def _no_database(settings: Settings) -> Finding:
     )
 
 
-async def examine_database(url: str) -> list[Finding]:
+async def examine_database(logins: Logins) -> list[Finding]:
     try:
-        connection = await connect(url)
+        connection = await connect(logins.owner_url)
     except AWAY as error:
         return [_unreachable(error)]
     try:
         return [
             check_server(connection),
             await check_migrations(connection),
-            await check_roles(connection),
-            await check_isolation(connection),
+            await check_roles(connection, logins),
+            await check_isolation(connection, logins),
             await check_durability(connection),
             await check_clock(connection),
         ]
+    except ConfigurationError as error:
+        return [Finding("settings", "fail", str(error), "correct it in the environment or .env")]
     finally:
         await connection.close()
 
@@ -120,41 +124,24 @@ async def check_migrations(connection: asyncpg.Connection) -> Finding:
     return Finding("migrations", "fail", found, "run `hlas migrate`")
 
 
-async def check_roles(connection: asyncpg.Connection) -> Finding:
-    rows = await connection.fetch(queries.serving_roles, [APPLICATION, TENANT_ADMIN])
-    missing = {APPLICATION, TENANT_ADMIN} - {row["name"] for row in rows}
-    if missing:
-        names = ", ".join(sorted(missing))
-        return Finding("role", "fail", f"missing: {names}", "run `hlas migrate`")
-    for row in rows:
-        if row["unsafe"]:
-            return Finding(
-                "role",
-                "fail",
-                f"{row['name']} may pass by the isolation of tenants",
-                f"alter role {row['name']} nosuperuser nobypassrls nocreaterole;",
-            )
-        if row["owner"]:
-            return Finding(
-                "role",
-                "fail",
-                f"{row['name']} owns tables, and could switch their isolation off",
-                f"reassign owned by {row['name']} to the user that migrates;",
-            )
+async def check_roles(connection: asyncpg.Connection, logins: Logins) -> Finding:
+    if fault := await roles.find_fault(connection, logins):
+        return Finding("role", "fail", *fault)
+    serving = logins.role(APPLICATION)
     login = await connection.fetchrow(queries.login)
     if login["unsafe"]:
         return Finding(
             "role",
             "warn",
             f"{login['name']} in DATABASE_URL is a superuser or bypasses isolation; requests are "
-            f"served as {APPLICATION}, but a leaked DATABASE_URL gives everything away",
+            f"served as {serving}, but a leaked DATABASE_URL gives everything away",
             "make an ordinary role that owns the database, and use that",
         )
-    return Finding("role", "ok", f"requests are served as {APPLICATION}, bound by isolation")
+    return Finding("role", "ok", f"requests are served as {serving}, bound by isolation")
 
 
-async def check_isolation(connection: asyncpg.Connection) -> Finding:
-    rows = await connection.fetch(queries.isolation)
+async def check_isolation(connection: asyncpg.Connection, logins: Logins) -> Finding:
+    rows = await connection.fetch(queries.isolation, logins.role(APPLICATION))
     wrong = {row["name"]: _gap(row) for row in rows if _gap(row)}
     if not rows:
         return Finding("isolation", "fail", "there are no tables", "run `hlas migrate`")
@@ -327,8 +314,8 @@ async def check_redis(settings: Settings) -> Finding:
     return Finding("redis", "ok", "it answers, and shares limits between all processes")
 
 
-async def check_allowlist(url: str | None, page: str | None) -> Finding:
-    if page is None or url is None:
+async def check_allowlist(logins: Logins | None, page: str | None) -> Finding:
+    if page is None or logins is None:
         missing = "no page was given with --page" if page is None else "there is no database yet"
         return Finding("allowlist", "skip", missing)
     origin = website.origin_of(page)
@@ -340,14 +327,14 @@ async def check_allowlist(url: str | None, page: str | None) -> Finding:
             "https://…",
         )
     try:
-        connection = await connect(url, OPERATOR)
+        connection = await log_in(logins, OPERATOR)
         try:
             row = await connection.fetchrow(
                 queries.tenant_of_origin, origin.scheme, origin.hosts, origin.port
             )
         finally:
             await connection.close()
-    except AWAY:
+    except (*AWAY, ConfigurationError):
         return Finding("allowlist", "skip", "the database cannot be asked")
     if row is None:
         fix = f"hlas domain add SLUG {origin}"

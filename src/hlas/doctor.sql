@@ -3,13 +3,6 @@ select session_user::text as name, rolsuper or rolbypassrls as unsafe
 from pg_roles
 where rolname = session_user
 
--- name: serving_roles
-select r.rolname::text as name,
-       rolsuper or rolbypassrls or rolcreaterole as unsafe,
-       exists (select from pg_class c where c.relowner = r.oid and c.relkind in ('r', 'p')) as owner
-from pg_roles r
-where r.rolname = any ($1)
-
 -- name: isolation
 -- Every table with a tenant's rows, and whether row-level security guards it for everybody: one
 -- policy for all roles and commands, and none that lets everybody in.
@@ -25,7 +18,7 @@ select c.relname::text as name,
        exists (
            select from pg_policy p
            where p.polrelid = c.oid and p.polpermissive and p.polname <> 'tenant_isolation'
-             and p.polroles && array[0::oid, to_regrole('hlas_app')::oid]
+             and p.polroles && array[0::oid, to_regrole($1)::oid]
        ) as open
 from pg_class c
 where c.relnamespace = 'public'::regnamespace and c.relkind in ('r', 'p')

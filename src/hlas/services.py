@@ -14,8 +14,8 @@ from hlas.errors import HlasError, Unavailable
 from hlas.gate import Gate
 from hlas.incidents import Watch
 from hlas.limits import Limiter, MemoryLimiter
+from hlas.logins import APPLICATION, OPERATOR, TENANT_ADMIN, Logins
 from hlas.metrics import Metrics
-from hlas.migrations.roles import APPLICATION, OPERATOR, TENANT_ADMIN
 from hlas.sessions import Origins
 from hlas.settings import Settings
 from hlas.shared import Shared
@@ -55,7 +55,7 @@ class Services:
         self.limiter = self._make_limiter()
         self.gate = Gate(settings, self.limiter, self.metrics)
         self.readiness = Shared(self._is_ready)
-        self._database_url = database_url
+        self._logins = Logins.from_settings(settings, database_url)
 
     def _count_incident(self, kind: str) -> None:
         self.metrics.incident(kind)
@@ -73,22 +73,25 @@ class Services:
     @asynccontextmanager
     async def open(self) -> AsyncIterator[None]:
         """Connections and background work for as long as the application serves."""
-        url, settings = self._database_url, self.settings
+        logins, settings = self._logins, self.settings
         async with AsyncExitStack() as stack:
-            self.database = await Database.open(url, APPLICATION, size=settings.database_pool_size)
+            self.database = await Database.open(
+                logins, APPLICATION, size=settings.database_pool_size
+            )
             stack.push_async_callback(self.database.close)
-            self.operators = await Database.open(url, OPERATOR, size=4, statement_seconds=30)
+            self.operators = await Database.open(logins, OPERATOR, size=4, statement_seconds=30)
             stack.push_async_callback(self.operators.close)
             self.tenant_admins = await Database.open(
-                url, TENANT_ADMIN, size=4, statement_seconds=30
+                logins, TENANT_ADMIN, size=4, statement_seconds=30
             )
             stack.push_async_callback(self.tenant_admins.close)
-            await _check_role(self.database, APPLICATION)
-            await _check_role(self.tenant_admins, TENANT_ADMIN)
+            await _check_role(self.database, logins.role(APPLICATION))
+            await _check_role(self.operators, logins.role(OPERATOR))
+            await _check_role(self.tenant_admins, logins.role(TENANT_ADMIN))
             self.origins = Origins(self.database)
             self.known_secrets = KnownSecrets(self.operators)
             self.agents = await Database.open(
-                url,
+                logins,
                 APPLICATION,
                 size=knowledge_agent.CONNECTIONS,
                 statement_seconds=knowledge_agent.STATEMENT_SECONDS,
@@ -106,7 +109,7 @@ class Services:
                 self.metrics.share(),
             ):
                 stack.push_async_callback(_cancel, asyncio.create_task(work))
-            self.writer = Writer(url, APPLICATION, on_batch=self.metrics.batch)
+            self.writer = Writer(logins, APPLICATION, on_batch=self.metrics.batch)
             # Last in, first out: the queue drains while everything it needs is still there.
             stack.push_async_callback(self.writer.close)
             yield

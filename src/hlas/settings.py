@@ -1,14 +1,24 @@
 """One frozen Settings, read from the environment and .env, checked before anything starts."""
 
+import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    ValidationError,
+    model_validator,
+)
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from hlas.addresses import TrustedProxies
 from hlas.limits import Limit
+
+# The database roles of one installation are called hlas_app, hlas_operator and so on.
+DEFAULT_ROLE_PREFIX = "hlas"
 
 
 class ConfigurationError(Exception):
@@ -32,6 +42,19 @@ def _secrets(value: Any) -> Any:
 def _database_url(value: str) -> str:
     if value and urlsplit(value).scheme not in {"postgresql", "postgres"}:
         raise ValueError("must start with postgresql://")
+    return value
+
+
+def _role_prefix(value: str) -> str:
+    # PostgreSQL keeps names that begin with pg_ for itself.
+    if not re.fullmatch(r"(?!pg_|pg$)[a-z][a-z0-9_]{0,30}", value):
+        raise ValueError("must be 1 to 31 of a-z, 0-9 and _, begin with a letter, and not with pg_")
+    return value
+
+
+def _login_secret(value: str) -> str:
+    if value and len(value.encode()) < 32:
+        raise ValueError("needs at least 32 bytes; make one with: openssl rand -base64 48")
     return value
 
 
@@ -68,6 +91,17 @@ class Settings(BaseSettings):
     )
     database_pool_size: int = Field(
         8, ge=1, le=200, description="connections each worker keeps for reading, beside its writer"
+    )
+    database_role_prefix: Annotated[str, AfterValidator(_role_prefix)] = Field(
+        DEFAULT_ROLE_PREFIX,
+        description="how the names of the database roles begin; two installations on one server "
+        "need two",
+    )
+    database_login_secret: Annotated[str, AfterValidator(_login_secret)] = Field(
+        "",
+        repr=False,
+        description="the passwords of the database roles are derived from it, at least 32 bytes; "
+        "empty: from the password in DATABASE_URL",
     )
     redis_url: Annotated[str, AfterValidator(_redis_url)] = Field(
         "",

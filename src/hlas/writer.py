@@ -16,7 +16,8 @@ from typing import Final, Protocol
 import asyncpg
 
 from hlas import errors
-from hlas.db import AWAY, CONNECT_SECONDS, STATEMENT_SECONDS, connect
+from hlas.db import AWAY, CONNECT_SECONDS, STATEMENT_SECONDS, log_in
+from hlas.logins import Logins
 
 WRITE: Final = "select * from write_messages($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)"
 
@@ -98,13 +99,13 @@ class Writer:
 
     def __init__(
         self,
-        url: str,
+        logins: Logins,
         role: str,
         *,
         on_batch: Callable[[int, int], None] | None = None,
         **connection_settings: str,
     ) -> None:
-        self._url = url
+        self._logins = logins
         self._role = role
         self._connection_settings = connection_settings
         self._on_batch = on_batch
@@ -286,23 +287,12 @@ class Writer:
 
     async def _connected(self) -> asyncpg.Connection:
         if self._connection is None or self._connection.is_closed():
-            self._connection = await connect(
-                self._url,
+            # Durability, isolation and timeouts are settings of the role (migrations/roles.py).
+            self._connection = await log_in(
+                self._logins,
                 self._role,
                 seconds=CONNECT_SECONDS,
-                **{
-                    "application_name": "hlas writer",
-                    # A promise to the visitor: what was acknowledged is on disk.
-                    "synchronous_commit": "on",
-                    # The function relies on a new snapshot for each of its statements.
-                    "default_transaction_isolation": "read committed",
-                    "lock_timeout": "1s",
-                    # A link that dies in the middle must not hold its conversations for hours.
-                    "tcp_keepalives_idle": "10",
-                    "tcp_keepalives_interval": "5",
-                    "tcp_keepalives_count": "3",
-                    **self._connection_settings,
-                },
+                **{"application_name": "hlas writer", **self._connection_settings},
             )
         return self._connection
 

@@ -10,6 +10,7 @@ from e2e.shop import HTML, Shop
 from e2e.visitor import Visitor, no_problems
 from factories import Live
 from hlas import demo
+from hlas.logins import Logins
 from hlas.web import assets
 
 
@@ -72,7 +73,7 @@ async def test_the_demo_page_answers_and_shows_what_happens(
     context: BrowserContext, live_server: Live, database_url: str
 ) -> None:
     """On the demo page a lost answer is replayed with the same key, and the panel shows it."""
-    await demo.ensure(database_url)
+    await demo.ensure(Logins(database_url))
     visitor = await Visitor.arrive(context, f"{live_server.url}/")
     assert visitor.page.url == f"{live_server.url}/demo"
     await expect(visitor.panel).to_contain_text("Customer support")

@@ -16,7 +16,7 @@ from archives import counts, fill
 from clusters import initialised, open_directory
 from hlas import backups, postgres, tenants
 from hlas.db import Database
-from hlas.migrations.roles import OPERATOR
+from hlas.logins import OPERATOR, Logins
 from processes import COMMAND, Served, environment, serve_process
 from visitors import Visitor, arrive
 
@@ -109,7 +109,7 @@ async def test_bulk() -> None:
         async with serve_process(DATA_DIR=str(data_dir), LOG_LEVEL="warning", **limits) as served:  # type: ignore[arg-type]  # all of these are text
             server = postgres.attach(data_dir)
             assert server is not None
-            operators = await Database.open(server.url, OPERATOR, statement_seconds=300)
+            operators = await Database.open(Logins(server.url), OPERATOR, statement_seconds=300)
             try:
                 await work(data_dir, served, operators)
             finally:
@@ -158,7 +158,7 @@ async def work(data_dir: Path, served: Served, operators: Database) -> None:
 
 
 async def totals(url: str) -> tuple[int, int]:
-    operators = await Database.open(url, OPERATOR, statement_seconds=300)
+    operators = await Database.open(Logins(url), OPERATOR, statement_seconds=300)
     row = await operators.one(
         "select (select count(*) from tenants) as tenants, count(*) as messages from messages"
         " where conversation_id in (select id from conversations where visitor_id = 'jana')"

@@ -10,11 +10,11 @@ from contextlib import asynccontextmanager
 from email.utils import parsedate_to_datetime
 from pathlib import Path
 
-import asyncpg
 import pytest
 
 from clusters import open_directory
-from hlas.db import Database
+from hlas.db import Database, log_in
+from hlas.logins import OPERATOR, Logins
 from processes import COMMAND, Served, environment, serve_process
 from visitors import Visitor, arrive
 
@@ -112,8 +112,7 @@ async def test_reaper_goes_by_the_database(database_url: str, operators: Databas
     async with skewed(database_url, "-40d") as (served, clock):
         (visitor,) = await arrive(served.client, operators)
         await visitor.post(served.client, "hello", "key-hello")
-        owner = await asyncpg.connect(database_url)
-        await owner.execute("set role hlas_operator")
+        owner = await log_in(Logins(database_url), OPERATOR)
         await owner.execute("update idempotency_keys set created_at = now() - interval '2 h'")
         variables = {**clock.variables(), "IDEMPOTENCY_TTL_HOURS": "1"}
         cleaned = await asyncio.create_subprocess_exec(

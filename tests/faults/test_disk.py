@@ -18,7 +18,7 @@ import pytest
 from clusters import open_directory
 from hlas import migrations, postgres
 from hlas.db import Database
-from hlas.migrations.roles import OPERATOR
+from hlas.logins import OPERATOR, Logins
 from hlas.postgres import Server
 from processes import UNLIMITED, serve_process, until_ready
 from visitors import Visitor, arrive, settled_losses
@@ -119,8 +119,8 @@ class Senders:
 @pytest.mark.timeout(300)
 async def test_disk_full(server: Server, disk: Path, full: str) -> None:
     """No room for a table or for the log: 503 and never 500; none lost; space alone mends it."""
-    await migrations.upgrade_in_thread(server.url)
-    operators = await Database.open(server.url, OPERATOR, statement_seconds=60)
+    await migrations.upgrade_in_thread(Logins(server.url))
+    operators = await Database.open(Logins(server.url), OPERATOR, statement_seconds=60)
     async with (
         serve_process(server.url, workers=1, **UNLIMITED) as served,
         httpx.AsyncClient(base_url=served.url, timeout=20) as client,

@@ -23,8 +23,8 @@ import pytest_asyncio
 
 from hlas import messages, migrations, postgres, writer
 from hlas.db import Database
+from hlas.logins import APPLICATION, OPERATOR, Logins
 from hlas.messages import NewMessage
-from hlas.migrations.roles import APPLICATION, OPERATOR
 from hlas.postgres import Server, postmaster
 from hlas.tokens import Session
 from hlas.writer import Draft, Writer, Written
@@ -52,8 +52,8 @@ def durable_server() -> Iterator[Server]:
 
 @pytest_asyncio.fixture
 async def durable_operators(durable_server: Server) -> AsyncIterator[Database]:
-    await migrations.upgrade_in_thread(durable_server.url)
-    opened = await Database.open(durable_server.url, OPERATOR, statement_seconds=60)
+    await migrations.upgrade_in_thread(Logins(durable_server.url))
+    opened = await Database.open(Logins(durable_server.url), OPERATOR, statement_seconds=60)
     yield opened
     await opened.close()
 
@@ -220,6 +220,6 @@ async def test_control(
     """Edge case 5: the comparison sees a planted loss, and sees none in the writer as it is."""
     monkeypatch.setattr(writer, "PATIENCE_SECONDS", 60.0)
     monkeypatch.setattr(writer, "DRAIN_SECONDS", 0.1)
-    store = kind(durable_server.url, APPLICATION, synchronous_commit=synchronous)
+    store = kind(Logins(durable_server.url), APPLICATION, synchronous_commit=synchronous)
     lost = await lose(durable_server, durable_operators, store, 40)
     assert bool(lost) == expected, lost

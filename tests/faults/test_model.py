@@ -32,7 +32,7 @@ from conftest import make_settings
 from factories import Live, serve_app
 from hlas import messages, writer
 from hlas.db import Database
-from hlas.migrations.roles import OPERATOR
+from hlas.logins import OPERATOR, Logins
 from visitors import Visitor, arrive
 
 Result = TypeVar("Result")
@@ -61,7 +61,7 @@ class World:
 
     async def open(self) -> None:
         self.cable = await self.stack.enter_async_context(plugged(self.url))
-        self.operators = await Database.open(self.url, OPERATOR, statement_seconds=60)
+        self.operators = await Database.open(Logins(self.url), OPERATOR, statement_seconds=60)
         self.stack.push_async_callback(self.operators.close)
         await self.start()
 

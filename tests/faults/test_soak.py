@@ -27,7 +27,7 @@ from conftest import url_of
 from crowd import WORD, Account, Crowd
 from hlas import postgres, tenants
 from hlas.db import Database
-from hlas.migrations.roles import OPERATOR
+from hlas.logins import OPERATOR, Logins
 from hlas.postgres import Server
 from processes import Served, serve_process
 
@@ -201,7 +201,7 @@ async def soaked(server: Server, url: str, plant: str = "") -> AsyncIterator[tup
 async def open_shops(url: str) -> list[str]:
     """The origins of five tenants; no connection is left that would be counted as the server's."""
     origins = [f"https://soaked-{number}.example" for number in range(5)]
-    operators = await Database.open(url, OPERATOR)
+    operators = await Database.open(Logins(url), OPERATOR)
     for number, origin in enumerate(origins):
         await tenants.add(operators, f"Soaked {number}", f"soaked-{number}", [origin])
     await operators.close()

@@ -13,8 +13,8 @@ import drafts
 from cables import Cable, plugged
 from hlas import writer
 from hlas.api.express import Exchange, Express
-from hlas.db import Database, connect
-from hlas.migrations.roles import APPLICATION, OPERATOR
+from hlas.db import Database, log_in
+from hlas.logins import APPLICATION, OPERATOR, Logins
 from hlas.server import Connection
 from hlas.tokens import Session
 from hlas.writer import Writer
@@ -56,7 +56,7 @@ async def cable(database_url: str) -> AsyncIterator[Cable]:
 
 @pytest_asyncio.fixture
 async def store(cable: Cable, patient: None) -> AsyncIterator[Writer]:
-    opened = Writer(cable.url, APPLICATION)
+    opened = Writer(Logins(cable.url), APPLICATION)
     yield opened
     cable.silent = cable.unplugged = False
     await opened.close()
@@ -65,7 +65,7 @@ async def store(cable: Cable, patient: None) -> AsyncIterator[Writer]:
 @pytest_asyncio.fixture
 async def locker(database_url: str) -> AsyncIterator[asyncpg.Connection]:
     """Another process on the same database, in a transaction."""
-    connection = await connect(database_url, OPERATOR)
+    connection = await log_in(Logins(database_url), OPERATOR)
     await connection.execute("begin")
     yield connection
     await connection.close()

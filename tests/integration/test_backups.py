@@ -5,7 +5,6 @@ roles not made before the restore; a restore that goes on after errors.
 """
 
 import asyncio
-import hashlib
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,59 +13,14 @@ from typing import Any
 import orjson
 import pytest
 
-from archives import fill
+from archives import fingerprint, furnish
 from clusters import cluster_of, initialised, is_gone, open_directory, query
 from hlas import backups, migrations, postgres, tenants
 from hlas.backups import BackupError
 from hlas.db import Database
-from hlas.migrations.roles import OPERATOR
+from hlas.logins import OPERATOR, Logins
+from hlas.migrations.roles import PURPOSE
 from processes import environment, hlas
-
-TABLES = (
-    "tenants",
-    "tenant_domains",
-    "conversations",
-    "messages",
-    "idempotency_keys",
-    "knowledge",
-    "visitor_keys",
-    "administrators",
-    "events",
-    "incidents",
-)
-
-
-async def furnish(data_dir: Path, messages: int) -> None:
-    """A tenant with so many messages."""
-    with postgres.running(data_dir) as server:
-        await migrations.upgrade_in_thread(server.url)
-        operators = await Database.open(server.url, OPERATOR, statement_seconds=120)
-        made = await tenants.add(operators, "Shop", "shop", ["shop.example"])
-        await fill(operators, made["id"], messages // 25, 25, visitor_id="jana")
-        await operators.close()
-
-
-def fingerprint(data_dir: Path) -> dict[str, str]:
-    """Every row of every table."""
-    with postgres.running(data_dir) as server:
-        url = backups._url_of(server.superuser_url, "hlas")
-        found = {}
-        for table in TABLES:
-            rows = query(url, f"select t::text from {table} t order by 1")
-            found[table] = f"{len(rows.splitlines())} {hashlib.sha256(rows.encode()).hexdigest()}"
-        found["rights"] = query(
-            url,
-            "select relname, relowner::regrole, relacl, relrowsecurity, relforcerowsecurity"
-            " from pg_class where relnamespace = 'public'::regnamespace order by 1",
-        )
-        found["functions"] = query(
-            url,
-            "select proname, proowner::regrole, proacl, prosecdef from pg_proc"
-            " where pronamespace = 'public'::regnamespace"
-            " and proowner <> 'postgres'::regrole and proname !~ 'trgm|unaccent|similar'"
-            " order by 1",
-        )
-        return found
 
 
 @pytest.fixture(scope="module")
@@ -113,7 +67,7 @@ def test_in_place(furnished: tuple[Path, Path]) -> None:
 async def served(data_dir: Path) -> None:
     """The restored database takes changes as the role of operators."""
     with postgres.running(data_dir) as server:
-        operators = await Database.open(server.url, OPERATOR)
+        operators = await Database.open(Logins(server.url), OPERATOR)
         await tenants.add(operators, "New", "new", ["new.example"])
         await tenants.remove(operators, "new")
         await operators.close()
@@ -208,3 +162,28 @@ def test_left_over_staging(furnished: tuple[Path, Path]) -> None:
     with postgres.running(data_dir) as server:
         names = query(server.superuser_url, "select datname from pg_database order by 1")
     assert names.split() == ["hlas", "postgres", "template0", "template1"]
+
+
+def test_older_schema(furnished: tuple[Path, Path], tmp_path: Path) -> None:
+    """A backup of an earlier version is brought to this one's schema, with its rows."""
+    data_dir, _ = furnished
+    older = tmp_path / "older"
+    with postgres.running(data_dir) as server:
+        migrations.downgrade(Logins(server.url), "0006")
+        backups.backup(data_dir, older)
+        migrations.upgrade(Logins(server.url))
+    found = backups.restore(data_dir, older)
+    assert (found["revision"], found["messages"]) == (migrations.head(), 5000)
+
+
+def test_another_prefix(furnished: tuple[Path, Path]) -> None:
+    """The rows of one installation, in roles that are called differently."""
+    _, file = furnished
+    with open_directory() as directory:
+        backups.restore(directory / "hlas", file, prefix="shop")
+        with postgres.running(directory / "hlas") as server:
+            url = backups._url_of(server.superuser_url, "hlas")
+            roles = query(url, "select rolname from pg_roles where rolname ~ '^(hlas|shop)_'")
+            owner = query(url, "select proowner::regrole from pg_proc where prosecdef limit 1")
+    assert sorted(roles.split()) == sorted(["hlas_owner", *(f"shop_{name}" for name in PURPOSE)])
+    assert owner.startswith("shop_")

@@ -12,7 +12,7 @@ import pytest
 from hlas import db
 from hlas.db import Database
 from hlas.errors import Unavailable
-from hlas.migrations.roles import APPLICATION
+from hlas.logins import APPLICATION, Logins
 
 PEOPLE = 12
 QUESTIONS = 10
@@ -20,7 +20,7 @@ QUESTIONS = 10
 
 async def test_turns(database_url: str) -> None:
     """Whoever has been answered and asks again goes behind all who wait."""
-    database = await Database.open(database_url, APPLICATION, size=1)
+    database = await Database.open(Logins(database_url), APPLICATION, size=1)
     answered: list[int] = []
 
     async def ask(person: int) -> None:
@@ -39,7 +39,7 @@ async def test_turns(database_url: str) -> None:
 
 async def test_turns_come_back(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """An error, a wait that is given up and one that takes too long leave nothing taken."""
-    database = await Database.open(database_url, APPLICATION, size=1)
+    database = await Database.open(Logins(database_url), APPLICATION, size=1)
     for _ in range(3):
         with pytest.raises(asyncpg.PostgresSyntaxError):
             await database.one("selec 1")

@@ -24,6 +24,7 @@ from conftest import make_settings, url_of
 from hlas import doctor, keys, migrations, postgres
 from hlas.db import connect
 from hlas.finding import Finding
+from hlas.logins import Logins
 from hlas.settings import Settings
 from processes import environment, hlas, serve_process
 from redis_servers import running_redis
@@ -56,7 +57,7 @@ async def test_missing_migration(database_url: str) -> None:
     """A schema that is behind, ahead, or was never made."""
     connection = await connect(database_url)
     assert (await doctor.check_migrations(connection)).status == "ok"
-    await asyncio.to_thread(migrations.downgrade, database_url, "0003")
+    await asyncio.to_thread(migrations.downgrade, Logins(database_url), "0003")
     behind = await doctor.check_migrations(connection)
     assert (behind.status, behind.fix) == ("fail", "run `hlas migrate`")
     assert "0003" in behind.found
@@ -88,14 +89,14 @@ async def test_missing_migration(database_url: str) -> None:
 async def test_isolation(database_url: str, statement: str, told: str) -> None:
     """Edge case 37: isolation that was switched off or loosened on any table."""
     connection = await connect(database_url)
-    assert (await doctor.check_isolation(connection)).status == "ok"
+    assert (await doctor.check_isolation(connection, Logins(database_url))).status == "ok"
     await connection.execute(statement)
-    found = await doctor.check_isolation(connection)
+    found = await doctor.check_isolation(connection, Logins(database_url))
     assert found.status == "fail"
     assert told in found.found
     if "row-level" in told:
         await connection.execute(found.fix)
-        again = (await doctor.check_isolation(connection)).found
+        again = (await doctor.check_isolation(connection, Logins(database_url))).found
         assert "row-level security" not in again, "the remedy works as it is written"
     await connection.close()
 
@@ -103,17 +104,21 @@ async def test_isolation(database_url: str, statement: str, told: str) -> None:
 async def test_roles(postgres_server: postgres.Server, database_url: str) -> None:
     """Edge case 37: a serving role that could get out, and a superuser in DATABASE_URL."""
     connection = await connect(database_url)
-    assert (await doctor.check_roles(connection)).status == "ok"
+    assert (await doctor.check_roles(connection, Logins(database_url))).status == "ok"
     await connection.close()
     for statement, told in (
-        ("alter role hlas_app superuser", "pass by"),
-        ("alter role hlas_tenant_admin bypassrls", "pass by"),
+        ("alter role hlas_app superuser", "may bypass"),
+        ("alter role hlas_tenant_admin bypassrls", "may bypass"),
         ("alter table messages owner to hlas_app", "owns tables"),
+        ("grant hlas_operator to hlas_app", "is a member of another role"),
+        ("alter function resolve_origin owner to hlas_owner", "belongs to hlas_owner instead of"),
+        ("alter function knowledge_fold security definer", "is not of Hlas"),
+        ("drop function claim_domain() cascade", "missing functions: claim_domain"),
     ):
         async with superuser(postgres_server, database_url) as mighty:
-            assert (await doctor.check_roles(mighty)).status == "warn"
+            assert (await doctor.check_roles(mighty, Logins(database_url))).status == "warn"
             await mighty.execute(statement)
-            found = await doctor.check_roles(mighty)
+            found = await doctor.check_roles(mighty, Logins(database_url))
             assert found.status == "fail"
             assert told in found.found
 

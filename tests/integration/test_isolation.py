@@ -17,7 +17,8 @@ from factories import Site, make_site
 from hlas import postgres
 from hlas.app import ROUTERS
 from hlas.db import Database, Queries
-from hlas.migrations.roles import APPLICATION, PURPOSE
+from hlas.logins import LOGIN_ROLES
+from hlas.migrations.roles import DEFINERS, PURPOSE
 
 SOURCE = Path(hlas.__file__).parent
 
@@ -235,18 +236,20 @@ async def test_types(catalogue: asyncpg.Connection) -> None:
 
 
 async def test_roles(catalogue: asyncpg.Connection) -> None:
-    """Edge case 37: no role of ours can log in, own a table, bypass isolation or become another."""
+    """Edge case 37: no role of ours can own a table, bypass isolation or become another."""
     rows = await catalogue.fetch(
         """
-        select rolname, rolsuper or rolbypassrls or rolcreaterole or rolcreatedb or rolcanlogin
+        select rolname, rolcanlogin, rolsuper or rolbypassrls or rolcreaterole or rolcreatedb
                    or rolreplication as mighty,
                exists (select from pg_class c where c.relowner = r.oid) as owner,
                exists (select from pg_auth_members m where m.member = r.oid) as member
         from pg_roles r where rolname = any ($1)
         """,
-        list(PURPOSE),
+        [f"hlas_{name}" for name in PURPOSE],
     )
-    assert {row["rolname"] for row in rows} == set(PURPOSE)
+    assert {row["rolname"]: row["rolcanlogin"] for row in rows} == {
+        f"hlas_{name}": name in LOGIN_ROLES for name in PURPOSE
+    }
     for row in rows:
         assert not any((row["mighty"], row["owner"], row["member"])), row
 
@@ -262,11 +265,8 @@ async def test_security_definers(catalogue: asyncpg.Connection) -> None:
         """
     )
     owners = {row["proname"]: row["rolname"] for row in rows}
-    assert owners == {
-        "resolve_origin": "hlas_resolver",
-        "claim_domain": "hlas_resolver",
-        "write_messages": "hlas_writer",
-    }
+    assert owners == {name: f"hlas_{owner}" for name, owner in DEFINERS.items()}
+    assert sorted(owners) == ["claim_domain", "resolve_origin", "write_messages"]
     for row in rows:
         assert "search_path=pg_catalog, public, pg_temp" in row["proconfig"]
         assert not row["everybody"]
@@ -321,7 +321,7 @@ async def test_application_role(site: Site, operators: Database, database: Datab
             await database.execute(statement)
     row = await database.one("select current_user::text as name")
     assert row is not None
-    assert row["name"] == APPLICATION
+    assert row["name"] == "hlas_app"
 
 
 async def test_foreign_keys_cannot_cross(

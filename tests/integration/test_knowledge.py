@@ -8,13 +8,14 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from conftest import url_of
+from conftest import MakeLogins, url_of
 from hlas import demo, knowledge, migrations, postgres, tenants
 from hlas.agent.knowledge import THRESHOLD
 from hlas.db import Database, connect
 from hlas.errors import TooManyEntries
 from hlas.knowledge import Entry, KnowledgeError, Saved
 from hlas.language import Language
+from hlas.logins import APPLICATION, OPERATOR, Logins
 from hlas.settings import ConfigurationError
 
 ENTRIES = [Entry("When are you open?", "From 9 to 17."), Entry("Where are you?", "On the square.")]
@@ -218,28 +219,25 @@ async def test_long_message(demo_tenant: str, database: Database) -> None:
 
 
 @pytest.fixture
-async def bare_url(postgres_server: postgres.Server) -> Any:
-    """A database without a schema, owned by the ordinary owner."""
-    name = f"bare_{uuid4().hex[:12]}"
-    administrator = await asyncpg.connect(postgres_server.superuser_url)
-    await administrator.execute(f"create database {name} owner hlas_owner")
-    yield url_of(postgres_server.url, name), url_of(postgres_server.superuser_url, name)
-    await administrator.execute(f"drop database {name} with (force)")
+async def bare(empty: MakeLogins, postgres_server: postgres.Server) -> Any:
+    """A database without a schema, and its administrator."""
+    logins = await empty()
+    administrator = await connect(url_of(postgres_server.superuser_url, logins.prefix))
+    yield logins, administrator
     await administrator.close()
 
 
-async def test_extensions_in_their_own_schema(bare_url: tuple[str, str]) -> None:
+async def test_extensions_in_their_own_schema(bare: tuple[Logins, asyncpg.Connection]) -> None:
     """Extensions that an administrator keeps elsewhere are used where they are."""
-    owner_url, administrator_url = bare_url
-    administrator = await connect(administrator_url)
+    logins, administrator = bare
+    owner = logins.prefix
     await administrator.execute("create schema extras")
-    await administrator.execute("grant usage on schema extras to hlas_owner")
+    await administrator.execute(f"grant usage on schema extras to {owner}")
     for extension in ("pg_trgm", "unaccent"):
         await administrator.execute(f"create extension {extension} schema extras")
-    await administrator.close()
-    await migrations.upgrade_in_thread(owner_url)
-    operators = await Database.open(owner_url, "hlas_operator")
-    database = await Database.open(owner_url, "hlas_app")
+    await migrations.upgrade_in_thread(logins)
+    operators = await Database.open(logins, OPERATOR)
+    database = await Database.open(logins, APPLICATION)
     tenant_id = await add_tenant(operators)
     await demo.load_demo(operators, tenant_id)
     best = (await knowledge.rank(database, str(tenant_id), "kde najdu fakturu", "cs"))[0]
@@ -248,17 +246,15 @@ async def test_extensions_in_their_own_schema(bare_url: tuple[str, str]) -> None
     await database.close()
 
 
-async def test_extensions_not_allowed(bare_url: tuple[str, str]) -> None:
+async def test_extensions_not_allowed(bare: tuple[Logins, asyncpg.Connection]) -> None:
     """A user who may not create extensions is told in one line what an administrator must run."""
-    owner_url, administrator_url = bare_url
-    administrator = await connect(administrator_url)
+    logins, administrator = bare
+    owner = logins.prefix
     # Only the owner of a database, or who may create in it, can add an extension.
-    await administrator.execute("alter schema public owner to hlas_owner")
-    name = await administrator.fetchval("select current_database()")
-    await administrator.execute(f"alter database {name} owner to current_user")
-    await administrator.execute(f"revoke create on database {name} from public, hlas_owner")
+    await administrator.execute(f"alter schema public owner to {owner}")
+    await administrator.execute(f"alter database {logins.prefix} owner to current_user")
+    await administrator.execute(f"revoke create on database {logins.prefix} from public, {owner}")
     with pytest.raises(ConfigurationError) as error:
-        await migrations.upgrade_in_thread(owner_url)
-    await administrator.close()
+        await migrations.upgrade_in_thread(logins)
     assert "\n" not in str(error.value)
     assert "create extension pg_trgm;" in str(error.value)

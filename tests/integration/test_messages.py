@@ -17,8 +17,8 @@ import pytest
 from conftest import make_settings
 from factories import Live, Site, make_site, run_out_of_patience, serve_app
 from hlas import writer
-from hlas.db import Database, connect
-from hlas.migrations.roles import OPERATOR
+from hlas.db import Database, connect, log_in
+from hlas.logins import OPERATOR, Logins
 
 REPLAYED = "idempotent-replayed"
 
@@ -317,7 +317,7 @@ async def test_replay_changes_nothing(site: Site, operators: Database) -> None:
 
 async def test_lock_timeout(site: Site, operators: Database, database_url: str) -> None:
     """Edge case 18: the conversation is busy too long: 409 `idempotency_in_progress`."""
-    locker = await connect(database_url, OPERATOR)
+    locker = await log_in(Logins(database_url), OPERATOR)
     await locker.execute("begin; select from conversations for update")
     sending = asyncio.create_task(site.send("hi", key="k"))
     await run_out_of_patience(site.live.app.state.services.writer, 1)

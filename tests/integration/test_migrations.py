@@ -1,45 +1,18 @@
 """Migrations: there and back again, as an owner, as a superuser, and without the rights."""
 
 import asyncio
-import os
 import re
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
 
 import asyncpg
 import pytest
-import pytest_asyncio
 
-from conftest import url_of
+from conftest import MakeLogins
 from hlas import migrations, postgres
-from hlas.db import Database, check_role
-from hlas.migrations.roles import APPLICATION, OPERATOR
+from hlas.db import Database, check_role, connect
+from hlas.logins import APPLICATION, OPERATOR, Logins
 from hlas.settings import ConfigurationError
-
-MakeDatabase = Callable[[str], Awaitable[str]]
-
-
-@pytest_asyncio.fixture
-async def administrator(postgres_server: postgres.Server) -> AsyncIterator[asyncpg.Connection]:
-    connection = await asyncpg.connect(postgres_server.superuser_url)
-    yield connection
-    await connection.close()
-
-
-@pytest_asyncio.fixture
-async def empty(administrator: asyncpg.Connection) -> AsyncIterator[MakeDatabase]:
-    """Make empty databases, and drop them afterwards."""
-    made: list[str] = []
-
-    async def make(owner: str) -> str:
-        made.append(f"empty_{os.urandom(6).hex()}")
-        await administrator.execute(f'create database {made[-1]} owner "{owner}"')
-        return made[-1]
-
-    yield make
-    for name in made:
-        await administrator.execute(f"drop database {name} with (force)")
 
 
 def dump(url: str) -> str:
@@ -54,42 +27,42 @@ def dump(url: str) -> str:
     return re.sub(r"^\\(un)?restrict .*$", "", done.stdout, flags=re.MULTILINE)
 
 
-async def migrate(url: str) -> None:
-    await asyncio.to_thread(migrations.upgrade, url)
+async def migrate(logins: Logins) -> None:
+    await asyncio.to_thread(migrations.upgrade, logins)
 
 
-async def test_there_and_back(postgres_server: postgres.Server, empty: MakeDatabase) -> None:
+async def test_there_and_back(empty: MakeLogins) -> None:
     """Upgrade, downgrade and upgrade again give the same schema, each revision its own undoing."""
-    url = url_of(postgres_server.url, await empty("hlas_owner"))
+    logins = await empty()
     revisions = sorted(
         path.name.partition("_")[0] for path in migrations.HERE.glob("versions/0*.py")
     )
     dumps = {}
     for revision in revisions:
-        await asyncio.to_thread(migrations.upgrade, url, revision)
-        dumps[revision] = await asyncio.to_thread(dump, url)
+        await asyncio.to_thread(migrations.upgrade, logins, revision)
+        dumps[revision] = await asyncio.to_thread(dump, logins.owner_url)
     assert "create policy tenant_isolation" in dumps[revisions[-1]].lower()
     for revision in reversed(revisions[:-1]):
-        await asyncio.to_thread(migrations.downgrade, url, revision)
-        assert await asyncio.to_thread(dump, url) == dumps[revision], revision
-    await asyncio.to_thread(migrations.downgrade, url, "base")
-    bare = await asyncio.to_thread(dump, url)
+        await asyncio.to_thread(migrations.downgrade, logins, revision)
+        assert await asyncio.to_thread(dump, logins.owner_url) == dumps[revision], revision
+    await asyncio.to_thread(migrations.downgrade, logins, "base")
+    bare = await asyncio.to_thread(dump, logins.owner_url)
     assert set(re.findall(r"CREATE TABLE (\S+)", bare)) == {"public.alembic_version"}
     assert not re.findall(r"CREATE (?:FUNCTION|POLICY|TRIGGER)", bare)
-    await migrate(url)
-    assert await asyncio.to_thread(dump, url) == dumps[revisions[-1]]
-    assert await migrations.current(url) == migrations.head() == revisions[-1]
+    await migrate(logins)
+    assert await asyncio.to_thread(dump, logins.owner_url) == dumps[revisions[-1]]
+    assert await migrations.current(logins.owner_url) == migrations.head() == revisions[-1]
 
 
-async def test_superuser(postgres_server: postgres.Server, empty: MakeDatabase) -> None:
+async def test_superuser(empty: MakeLogins) -> None:
     """With a superuser's URL the service still runs as a role that is bound by isolation."""
-    url = url_of(postgres_server.superuser_url, await empty("postgres"))
-    await migrate(url)
-    database = await Database.open(url, APPLICATION)
-    await check_role(database, APPLICATION)
+    logins = await empty("superuser")
+    await migrate(logins)
+    database = await Database.open(logins, APPLICATION)
+    await check_role(database, logins.role(APPLICATION))
     assert await database.all("select * from tenants") == []
     await database.close()
-    operators = await Database.open(url, OPERATOR)
+    operators = await Database.open(logins, OPERATOR)
     await operators.execute(
         "insert into tenants (id, slug, name) values (gen_random_uuid(), 'shop', 'Shop')"
     )
@@ -100,71 +73,62 @@ async def test_superuser(postgres_server: postgres.Server, empty: MakeDatabase) 
     await operators.close()
 
 
-async def test_unsafe_role_is_refused(postgres_server: postgres.Server) -> None:
-    """Edge case 37: a connection that runs as a superuser or an owner is refused at start."""
-    for url, role in (
-        (postgres_server.superuser_url, "postgres"),
-        (postgres_server.url, "hlas_owner"),
-    ):
-        database = await Database.open(url, role)
-        with pytest.raises(ConfigurationError, match=r"^DATABASE_URL: .* they run as "):
-            await check_role(database, APPLICATION)
-        await database.close()
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ("alter table messages owner to {role}", "{role} owns tables"),
+        ("grant {prefix}_operator to {role}", "{role} is a member of another role"),
+        ("alter role {role} bypassrls", "{role} may bypass the isolation"),
+        ("alter role {role} superuser", "{role} may bypass the isolation"),
+        ("alter role {role} set app.tenant_id = 'x'", "app.tenant_id is set before any tenant"),
+    ],
+)
+async def test_unsafe_role_is_refused(empty: MakeLogins, change: str, reason: str) -> None:
+    """Edges 37, 52: a serving role with rights that would let it out is refused at start."""
+    logins = await empty("superuser")
+    await migrate(logins)
+    role = logins.role(APPLICATION)
+    owner = await connect(logins.owner_url)
+    await owner.execute(change.format(role=role, prefix=logins.prefix))
+    database = await Database.open(logins, APPLICATION)
+    with pytest.raises(ConfigurationError) as caught:
+        await check_role(database, role)
+    assert str(caught.value).startswith("DATABASE_URL: connections must log in as the role")
+    assert reason.format(role=role) in str(caught.value)
+    await database.close()
+    await owner.execute(f"reassign owned by {role} to current_user")
+    await owner.close()
 
 
-async def test_without_createrole(
-    postgres_server: postgres.Server, empty: MakeDatabase, administrator: asyncpg.Connection
-) -> None:
-    """A user who may not create roles is given the SQL for the administrator, and it works."""
-    user = f"plain-{os.urandom(4).hex()}"
-    await administrator.execute(f"create role \"{user}\" login password 'plain'")
-    name = await empty(user)
-    host = url_of(postgres_server.url, name)
-    url = re.sub(r"//[^@/]*@", f"//{user}:plain@", host)
-    try:
-        with pytest.raises(ConfigurationError) as caught:
-            await migrate(url)
-        head, _, script = str(caught.value).partition("\n")
-        assert head.startswith("DATABASE_URL: its user may not create the role")
-        for line in script.splitlines():
-            try:
-                await administrator.execute(line)
-            except asyncpg.DuplicateObjectError:
-                assert line.startswith("create role"), "the server has the roles already"
-        for extension in ("pg_trgm", "unaccent"):
-            owner = await asyncpg.connect(url_of(postgres_server.superuser_url, name))
-            await owner.execute(f"create extension if not exists {extension}")
-            await owner.close()
-        await migrate(url)
-        database = await Database.open(url, APPLICATION)
-        await check_role(database, APPLICATION)
-        await database.close()
-    finally:
-        await administrator.execute(f"drop database {name} with (force)")
-        await administrator.execute(f'drop role "{user}"')
-        await administrator.execute(f"create database {name}")
+async def test_another_role_is_refused(operators: Database) -> None:
+    """Edge case 37: a connection that runs as another role than it should is refused at start."""
+    with pytest.raises(ConfigurationError, match=r"; they run as hlas_operator$"):
+        await check_role(operators, "hlas_app")
 
 
-async def test_newer_schema(postgres_server: postgres.Server, empty: MakeDatabase) -> None:
+async def test_newer_schema(empty: MakeLogins) -> None:
     """A schema of a newer version is one clear line, not a traceback."""
-    url = url_of(postgres_server.url, await empty("hlas_owner"))
-    await migrate(url)
-    connection = await asyncpg.connect(url)
+    logins = await empty()
+    await migrate(logins)
+    connection = await asyncpg.connect(logins.owner_url)
     await connection.execute("update alembic_version set version_num = '9999'")
     await connection.close()
     with pytest.raises(ConfigurationError, match=r"newer version of Hlas"):
-        await migrate(url)
+        await migrate(logins)
 
 
-async def test_two_at_once(postgres_server: postgres.Server, empty: MakeDatabase) -> None:
+async def test_two_at_once(empty: MakeLogins) -> None:
     """Two servers that start together migrate one after the other."""
-    url = url_of(postgres_server.url, await empty("hlas_owner"))
-    script = "import os; from hlas.migrations import upgrade; upgrade(os.environ['DATABASE_URL'])"
+    logins = await empty()
+    script = (
+        "import sys; from hlas.logins import Logins; from hlas.migrations import upgrade; "
+        "upgrade(Logins(*sys.argv[1:]))"
+    )
     processes = [
         await asyncio.create_subprocess_exec(
-            sys.executable, "-c", script, env={**os.environ, "DATABASE_URL": url}
+            sys.executable, "-c", script, logins.owner_url, logins.prefix
         )
         for _ in range(2)
     ]
     assert [await process.wait() for process in processes] == [0, 0]
-    assert await migrations.current(url) == migrations.head()
+    assert await migrations.current(logins.owner_url) == migrations.head()

@@ -17,8 +17,9 @@ import pytest
 from archives import counts, fill
 from factories import Site
 from hlas import privacy, tenants
-from hlas.db import Database, connect
+from hlas.db import Database, log_in
 from hlas.errors import TenantNotFound
+from hlas.logins import OPERATOR, Logins
 from processes import environment, hlas
 
 VISITOR = "jana.novakova@example.com"
@@ -204,8 +205,7 @@ async def test_waits_for_a_message_under_way(
     await site.open(visitor_id=VISITOR)
     await site.send("hello")
     whose = await privacy.subject(operators, site.slug, VISITOR)
-    busy = await connect(database_url)
-    await busy.execute("set role hlas_operator")
+    busy = await log_in(Logins(database_url), OPERATOR)
     await busy.execute("begin")
     await busy.execute("select 1 from conversations for no key update")
     erasing = asyncio.create_task(privacy.erase(operators, whose))

@@ -12,8 +12,8 @@ import pytest_asyncio
 
 from factories import Site
 from hlas import messages, services, writer
-from hlas.db import Database, connect
-from hlas.migrations.roles import OPERATOR
+from hlas.db import Database, log_in
+from hlas.logins import OPERATOR, Logins
 
 REPLAYED = "idempotent-replayed"
 
@@ -28,7 +28,7 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest_asyncio.fixture
 async def reapers(database_url: str) -> AsyncIterator[Database]:
     """Connections of another process."""
-    opened = await Database.open(database_url, OPERATOR, statement_seconds=60)
+    opened = await Database.open(Logins(database_url), OPERATOR, statement_seconds=60)
     yield opened
     await opened.close()
 
@@ -78,7 +78,7 @@ async def test_one_at_a_time(site: Site, operators: Database, database_url: str)
     await site.send("hi", key="k")
     await site.send("hi", key="l")
     await age(operators, 1000)
-    busy = await connect(database_url, OPERATOR)
+    busy = await log_in(Logins(database_url), OPERATOR)
     await busy.execute("begin")
     assert await busy.execute(messages.queries.reap_keys, 24, 1) == "DELETE 1"
     assert await messages.reap_keys(operators, 24) == 0
@@ -132,7 +132,7 @@ async def test_reaped_while_replayed(site: Site, operators: Database, database_u
     """Edge case 17: a key whose removal is not committed yet is still a hit, and nothing waits."""
     first = await site.send("hi", key="k")
     await age(operators, 1000)
-    reaper = await connect(database_url, OPERATOR)
+    reaper = await log_in(Logins(database_url), OPERATOR)
     await reaper.execute("begin")
     await reaper.execute(messages.queries.reap_keys, 24, 10)
     async with asyncio.timeout(30):

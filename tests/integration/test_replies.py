@@ -15,8 +15,8 @@ from hlas.agent import Agent, Answer, Question
 from hlas.agent.knowledge import KnowledgeAgent
 from hlas.db import Database
 from hlas.knowledge import Entry
+from hlas.logins import APPLICATION, Logins
 from hlas.messages import NewMessage
-from hlas.migrations.roles import APPLICATION
 from hlas.origins import Origin
 from hlas.sessions import NewSession
 from hlas.tokens import Session, Tokens
@@ -73,7 +73,7 @@ class Visitor:
 
 @pytest_asyncio.fixture
 async def writer(database_url: str) -> AsyncIterator[Writer]:
-    opened = Writer(database_url, APPLICATION)
+    opened = Writer(Logins(database_url), APPLICATION)
     yield opened
     await opened.close()
 
@@ -222,7 +222,7 @@ async def test_no_connection_is_held(visitor: Visitor, database_url: str) -> Non
             return Answer("Yes.", "knowledge", 1.0)
 
     await visitor.say("is anybody there?")
-    only = await Database.open(database_url, APPLICATION, size=1)
+    only = await Database.open(Logins(database_url), APPLICATION, size=1)
     written = await replies.reply(only, visitor.writer, Slow(), visitor.session, None)
     await only.close()
     assert orjson.loads(written.response)["text"] == "Yes."

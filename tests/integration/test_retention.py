@@ -12,8 +12,8 @@ import pytest
 from archives import counts, fill
 from factories import Site
 from hlas import privacy, retention, services, tenants
-from hlas.db import Database, connect
-from hlas.migrations.roles import OPERATOR
+from hlas.db import Database, log_in
+from hlas.logins import OPERATOR, Logins
 
 
 async def make_tenant(operators: Database, slug: str, days: int | None) -> str:
@@ -104,7 +104,7 @@ async def test_one_worker_at_a_time(operators: Database, database_url: str) -> N
     """While one worker is at it the others find nothing to do, and do not wait."""
     tenant_id = await make_tenant(operators, "shop", 10)
     await fill(operators, tenant_id, 3, 2, days=20)
-    busy = await connect(database_url, OPERATOR)
+    busy = await log_in(Logins(database_url), OPERATOR)
     await busy.execute("begin")
     await busy.fetch(retention.queries.next_to_retire, tenant_id, 10_000, 1)
     assert await retention.run(operators) == {}

@@ -20,8 +20,8 @@ from clusters import open_directory
 from conftest import make_settings, url_of
 from factories import Live, Site, make_site, serve_app
 from hlas import migrations, postgres, tenants
-from hlas.db import Database
-from hlas.migrations.roles import OPERATOR
+from hlas.db import Database, log_in
+from hlas.logins import OPERATOR, Logins
 from processes import serve_process
 
 
@@ -178,8 +178,8 @@ async def test_database_restart(logs: io.BytesIO, bounds: Bounds) -> None:
     with open_directory() as directory:
         server = postgres.start(directory / "hlas")
         try:
-            await migrations.upgrade_in_thread(server.url)
-            operators = await Database.open(server.url, OPERATOR)
+            await migrations.upgrade_in_thread(Logins(server.url))
+            operators = await Database.open(Logins(server.url), OPERATOR)
             async with serve_app(make_settings(server.url), logs) as live:
                 site = await make_site(live, operators)
                 await operators.close()
@@ -251,8 +251,7 @@ async def test_sigterm(database_url: str, operators: Database) -> None:
         origin = {"Origin": "https://shop.example"}
         opened = (await served.client.post("/widget/session", headers=origin)).json()
         headers = {"Authorization": f"Bearer {opened['token']}", **origin}
-        holder = await asyncpg.connect(database_url)
-        await holder.execute("set role hlas_operator")
+        holder = await log_in(Logins(database_url), OPERATOR)
         transaction = holder.transaction()
         await transaction.start()
         await holder.execute(

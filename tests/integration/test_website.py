@@ -16,6 +16,7 @@ from hlas import doctor, probes, tenants, website
 from hlas.db import Database
 from hlas.fetch import Fetched
 from hlas.finding import Finding
+from hlas.logins import Logins
 from hlas.website import Service
 from web_servers import web_server
 
@@ -113,15 +114,15 @@ async def test_only_the_doctor_is_told(site: Site) -> None:
 
 async def test_allowlist(site: Site, operators: Database, database_url: str) -> None:
     """A page whose address nobody allows, or whose tenant is switched off."""
-    good = await doctor.check_allowlist(database_url, f"{site.origin}/basket?x=1")
+    good = await doctor.check_allowlist(Logins(database_url), f"{site.origin}/basket?x=1")
     assert good.status == "ok"
-    other = await doctor.check_allowlist(database_url, "https://www.shop.example/")
+    other = await doctor.check_allowlist(Logins(database_url), "https://www.shop.example/")
     assert other.status == "fail"
     assert other.fix == "hlas domain add SLUG https://www.shop.example"
     await tenants.set_active(operators, site.slug, active=False)
-    disabled = await doctor.check_allowlist(database_url, site.origin)
+    disabled = await doctor.check_allowlist(Logins(database_url), site.origin)
     assert disabled.fix == f"hlas tenant enable {site.slug}"
-    assert (await doctor.check_allowlist(database_url, "shop.example")).status == "fail"
+    assert (await doctor.check_allowlist(Logins(database_url), "shop.example")).status == "fail"
 
 
 def page_of(service: str, policy: str = "", meta: str = "") -> Any:

@@ -14,7 +14,7 @@ from cables import Cable
 from drafts import SECOND_LOOK, bad_draft, contents, make_session, send, split
 from hlas import errors, writer
 from hlas.db import Database
-from hlas.migrations.roles import APPLICATION
+from hlas.logins import APPLICATION, Logins
 from hlas.tokens import Session
 from hlas.writer import Writer, Written
 
@@ -127,7 +127,7 @@ async def test_close_answers_everybody(
     session: Session, cable: Cable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A database that hangs at the end: the stop is bounded and everybody gets an answer."""
-    store = Writer(cable.url, APPLICATION)
+    store = Writer(Logins(cable.url), APPLICATION)
     await send(store, session, "warm")
     monkeypatch.setattr(writer, "DRAIN_SECONDS", 0.3)
     monkeypatch.setattr(writer, "BATCH_ROWS", 2)
@@ -193,6 +193,6 @@ async def test_durable_connection(store: Writer, session: Session, operators: Da
     assert store._connection is not None
     shown = [
         await store._connection.fetchval(f"show {name}")
-        for name in ("synchronous_commit", "transaction_isolation", "role")
+        for name in ("synchronous_commit", "transaction_isolation", "session_authorization")
     ]
-    assert shown == ["on", "read committed", APPLICATION]
+    assert shown == ["on", "read committed", "hlas_app"]

@@ -63,6 +63,8 @@ def test_defaults() -> None:
         ("TRUSTED_PROXIES", "proxy.example"),
         ("DATABASE_URL", "mysql://localhost/hlas"),
         ("DATABASE_URL", "postgresql://[::1/hlas"),
+        *(("DATABASE_ROLE_PREFIX", bad) for bad in ("Shop", "1st", "a-b", "a" * 32, "pg", "a\n")),
+        ("DATABASE_LOGIN_SECRET", "short"),
         ("REDIS_URL", "localhost:6379"),
         ("LOG_LEVEL", "loud"),
         ("LOG_FORMAT", "xml"),
@@ -107,6 +109,7 @@ def test_password_stays_secret(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WIDGET_SESSION_JWT_SECRET", SECRET)
     monkeypatch.setenv("DATABASE_URL", "postgresql://hlas:swordfish@db.example/hlas")
     monkeypatch.setenv("REDIS_URL", "redis://:swordfish@cache.example")
+    monkeypatch.setenv("DATABASE_LOGIN_SECRET", "swordfish" * 4)
     assert "swordfish" not in repr(settings.load())
 
 

@@ -12,7 +12,7 @@ import typer
 from hlas import migrations, postgres, telemetry
 from hlas import settings as configuration
 from hlas.db import Database, connect
-from hlas.migrations.roles import OPERATOR
+from hlas.logins import OPERATOR, Logins
 from hlas.postgres.cluster import locate
 from hlas.settings import ConfigurationError, Settings
 
@@ -71,27 +71,28 @@ async def require_server(url: str) -> None:
         await connection.close()
 
 
-def upgrade(url: str) -> None:
-    """Bring the schema up to date; most starts find that it is."""
-    asyncio.run(require_server(url))
-    if asyncio.run(migrations.current(url)) != migrations.head():
-        migrations.upgrade(url)
+def upgrade(logins: Logins) -> None:
+    """Bring roles and schema up to date; most starts find that they are."""
+    asyncio.run(require_server(logins.owner_url))
+    if not asyncio.run(migrations.is_current(logins)):
+        migrations.upgrade(logins)
 
 
 def with_operators(work: Callable[[Database], Awaitable[Result]], *, make: bool = False) -> Result:
     """Run a command as the operators' role, on a running or a resting database."""
     settings = prepare()
 
-    async def run(url: str) -> Result:
-        database = await Database.open(url, OPERATOR, size=2, statement_seconds=60)
+    async def run(logins: Logins) -> Result:
+        database = await Database.open(logins, OPERATOR, size=2, statement_seconds=60)
         try:
             return await work(database)
         finally:
             await database.close()
 
     with database_url(settings, make=make) as url:
-        upgrade(url)
-        return asyncio.run(run(url))
+        logins = Logins.from_settings(settings, url)
+        upgrade(logins)
+        return asyncio.run(run(logins))
 
 
 def show(value: object, *, as_json: bool, text: str) -> None:
@@ -105,6 +106,6 @@ def migrate(*, as_json: AsJson = False) -> None:
     """Bring the database's schema up to date."""
     settings = prepare()
     with database_url(settings, make=True) as url:
-        upgrade(url)
+        upgrade(Logins.from_settings(settings, url))
     head = migrations.head()
     show({"revision": head}, as_json=as_json, text=f"The schema is at revision {head}.")

@@ -206,17 +206,27 @@ def restore(
 ) -> None:
     """Replace the embedded database by a backup.
 
-    The service must not run.
+    The service must not run. Restore only files you trust: whoever wrote one decides what tenants
+    and administrators there are.
     """
     settings = _embedded("pg_restore")
     if not yes:
-        _ask(f"Replace everything in {settings.data_dir.resolve()} by {file}?")
-    found = backups.restore(settings.data_dir, file)
+        _ask(
+            f"Restore only files you trust. Replace everything in {settings.data_dir.resolve()} by "
+            f"{file}?"
+        )
+    found = backups.restore(
+        settings.data_dir,
+        file,
+        prefix=settings.database_role_prefix,
+        secret=settings.database_login_secret,
+    )
     show(
         found,
         as_json=as_json,
         text=f"Restored {found['tenants']} tenants, {found['conversations']} conversations and "
-        f"{found['messages']} messages.",
+        f"{found['messages']} messages. Restore only files you trust: administrators' keys came "
+        "from this one.",
     )
 
 

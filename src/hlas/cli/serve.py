@@ -23,6 +23,7 @@ from uvicorn.supervisors import Multiprocess, multiprocess
 from hlas import demo, keys, postgres, server, telemetry
 from hlas import settings as configuration
 from hlas.cli.database import upgrade
+from hlas.logins import Logins
 from hlas.metrics import share_between_workers
 from hlas.settings import ConfigurationError, Settings
 
@@ -50,9 +51,10 @@ def serve(
     listener = _listen(host, port)
     try:
         with ExitStack() as farewell, _database(settings) as url:
-            upgrade(url)
+            logins = Logins.from_settings(settings, url)
+            upgrade(logins)
             if settings.embedded:
-                asyncio.run(demo.ensure(url))
+                asyncio.run(demo.ensure(logins))
             # Before there are several workers that would each make a secret.
             keys.from_settings(settings)
             _run(settings, url, listener, workers, farewell)

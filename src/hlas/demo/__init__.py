@@ -8,7 +8,7 @@ from hlas.audit import Change
 from hlas.db import Database
 from hlas.knowledge import Entry
 from hlas.language import LANGUAGES
-from hlas.migrations.roles import OPERATOR
+from hlas.logins import OPERATOR, Logins
 from hlas.web.demo import DEMO_UI_CONFIG
 
 HERE = Path(__file__).parent
@@ -34,9 +34,9 @@ def entries() -> list[Entry]:
     ]
 
 
-async def ensure(database_url: str) -> None:
+async def ensure(logins: Logins) -> None:
     """Make the demo tenant once in the life of a database."""
-    operators = await Database.open(database_url, OPERATOR, size=1, statement_seconds=60)
+    operators = await Database.open(logins, OPERATOR, size=1, statement_seconds=60)
     try:
         if await operators.one(MADE_BEFORE, SLUG):
             return

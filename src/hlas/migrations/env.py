@@ -1,21 +1,32 @@
-"""Alembic's environment: one connection as the owner, roles first, then the revisions."""
+"""Alembic's environment: one connection as the owner, one process at a time, then the revisions."""
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 from alembic import context
-from sqlalchemy import Connection, pool
+from sqlalchemy import Connection, event, pool
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from hlas.db import connect
-from hlas.migrations import roles
+from hlas.logins import Logins
+from hlas.migrations.roles import PURPOSE
+from hlas.settings import DEFAULT_ROLE_PREFIX
 
 # Any constant will do: it only has to be the same for everyone who migrates one database.
 MIGRATION_LOCK = 0x484C4153
 
+ROLE = re.compile(rf"\b{DEFAULT_ROLE_PREFIX}_({'|'.join(PURPOSE)})\b")
 
-def run(connection: Connection) -> None:
+
+def run(connection: Connection, logins: Logins) -> None:
+    # Revisions write hlas_app; here every statement gets the name that this installation gave it,
+    # so that none can be forgotten.
+    def name_roles(_: Any, __: Any, statement: str, parameters: Any, *___: Any) -> Any:
+        return ROLE.sub(lambda found: logins.role(found[1]), statement), parameters
+
+    event.listen(connection, "before_cursor_execute", name_roles, retval=True)
     connection.exec_driver_sql(f"select pg_advisory_lock({MIGRATION_LOCK})")
     connection.commit()
     context.configure(connection=connection, transaction_per_migration=True)
@@ -23,19 +34,14 @@ def run(connection: Connection) -> None:
         context.run_migrations()
 
 
-async def migrate(database_url: str) -> None:
-    first = await connect(database_url)
-    try:
-        await roles.ensure(first)
-    finally:
-        await first.close()
-    creator: Callable[[], Awaitable[Any]] = lambda: connect(database_url)  # noqa: E731  # a name for its type
+async def migrate(logins: Logins) -> None:
+    creator: Callable[[], Awaitable[Any]] = lambda: connect(logins.owner_url)  # noqa: E731  # a name for its type
     engine = create_async_engine(
         "postgresql+asyncpg://", async_creator=creator, poolclass=pool.NullPool
     )
     async with engine.connect() as connection:
-        await connection.run_sync(run)
+        await connection.run_sync(run, logins)
     await engine.dispose()
 
 
-asyncio.run(migrate(context.config.attributes["database_url"]))
+asyncio.run(migrate(context.config.attributes["logins"]))

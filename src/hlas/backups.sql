@@ -1,0 +1,18 @@
+-- name: tables
+-- The tables that hold rows of tenants, each with those that it points to.
+select c.relname::text as name,
+       array(
+           select distinct f.relname::text
+           from pg_constraint k
+           join pg_class f on f.oid = k.confrelid
+           where k.conrelid = c.oid and k.contype = 'f' and f.oid <> c.oid
+       ) as parents
+from pg_class c
+where c.relnamespace = 'public'::regnamespace and c.relkind = 'r'
+  and c.relname <> 'alembic_version'
+
+-- name: counts
+select (select version_num from alembic_version) as revision,
+       (select count(*) from tenants) as tenants,
+       (select count(*) from conversations) as conversations,
+       (select count(*) from messages) as messages
