@@ -7,9 +7,9 @@ from fastapi import Request, Response
 from starlette.middleware import Middleware
 from uvicorn import Server
 
-from hlas import body, server
 from hlas.app import from_environment
-from hlas.asgi import Application, Receive, Scope, Send
+from hlas.http import body, server
+from hlas.http.asgi import Application, Receive, Scope, Send
 
 # Once as an ordinary route, once past the router, the least that any route can cost.
 ROUTED, DIRECT = "/empty", "/empty/direct"

@@ -12,8 +12,8 @@ from pathlib import Path
 from bench import client
 from bench.service import SECRET
 from bench.store import Conversation
-from hlas.keys import FixedKeys
-from hlas.tokens import Tokens
+from hlas.visitors.keys import FixedKeys
+from hlas.visitors.tokens import Tokens
 
 KEY = "\1"
 TEXT = "Hello, do you have the blue one in stock? I would like two of them by Friday."

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from bench.load import TEXT
 from bench.store import Store
-from hlas import postgres
+from hlas.store import embedded
 
 CONVERSATIONS = 256
 TENANT = "00000000-0000-7000-a000-000000000000"
@@ -87,7 +87,7 @@ def run(
     with tempfile.TemporaryDirectory() as directory:
         file = Path(directory, "script.sql")
         file.write_text(SCRIPTS[script])
-        command = [str(postgres.binary("pgbench")), "--no-vacuum", "--protocol=prepared"]
+        command = [str(embedded.binary("pgbench")), "--no-vacuum", "--protocol=prepared"]
         command += [f"--client={connections}", "--jobs=1", f"--file={file}"]
         if rate:
             seconds += WARM_UP_SECONDS

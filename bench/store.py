@@ -12,8 +12,8 @@ from typing import Any
 import asyncpg
 
 from bench.machine import processor_seconds
-from hlas import migrations, postgres
-from hlas.logins import Logins
+from hlas.store import embedded, migrations
+from hlas.store.logins import Logins
 
 TENANTS = 8
 MIGRATED = "migrated"
@@ -57,7 +57,7 @@ class Conversation:
 
 
 class Store:
-    def __init__(self, server: postgres.Server) -> None:
+    def __init__(self, server: embedded.Server) -> None:
         self._server = server
         self.directory = server.data_dir
 
@@ -167,7 +167,7 @@ def opened() -> Iterator[Store]:
     directory = Path(tempfile.mkdtemp(prefix="hlas-bench-"))
     # Others may pass through to the server's own directory, as DATA_DIR allows.
     directory.chmod(0o711)
-    server = postgres.start(directory / "data", settings=SETTINGS)
+    server = embedded.start(directory / "data", settings=SETTINGS)
     try:
         yield Store(server)
     finally:

@@ -6,22 +6,28 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from typing import Any
 
 import asyncpg
 import pytest
 import pytest_asyncio
 
+import browsers
+import clusters
+import drafts
 import log_scan
-from factories import Live, Site, make_site, serve_app
-from hlas import migrations, postgres, telemetry
-from hlas.db import Database
+from cables import Cable, plugged
+from factories import Live, MakeLogins, Site, make_settings, make_site, serve_app, url_of
+from hlas import log
 from hlas.errors import Unavailable
-from hlas.logins import APPLICATION, OPERATOR, Logins
-from hlas.migrations.roles import PURPOSE
 from hlas.settings import Settings
+from hlas.store import embedded, migrations, writer
+from hlas.store.db import Database, log_in
+from hlas.store.logins import APPLICATION, OPERATOR, Logins
+from hlas.store.migrations.roles import PURPOSE
+from hlas.store.writer import Writer
+from hlas.visitors.tokens import Session
 
 # Neither a test's data nor its speed depends on what this costs; durability tests start their own.
 FAST = {"fsync": "off", "max_connections": "300"}
@@ -29,11 +35,11 @@ TEMPLATE = "hlas_template"
 
 
 @pytest.fixture(scope="session")
-def postgres_server() -> Iterator[postgres.Server]:
+def postgres_server() -> Iterator[embedded.Server]:
     directory = Path(tempfile.mkdtemp(prefix="hlas-test-"))
     # As root the server is another user, and must be able to pass.
     directory.chmod(0o711)
-    server = postgres.start(directory, settings=FAST)
+    server = embedded.start(directory, settings=FAST)
     try:
         yield server
     finally:
@@ -41,20 +47,14 @@ def postgres_server() -> Iterator[postgres.Server]:
         shutil.rmtree(directory, ignore_errors=True)
 
 
-def url_of(server_url: str, database: str) -> str:
-    """The same server and user, another database."""
-    head, _, query = server_url.partition("?")
-    return f"{head.rpartition('/')[0]}/{database}?{query}"
-
-
 @pytest_asyncio.fixture(scope="session")
-async def template_database(postgres_server: postgres.Server) -> str:
+async def template_database(postgres_server: embedded.Server) -> str:
     await _administer(postgres_server, f"create database {TEMPLATE} owner hlas_owner")
     await migrations.upgrade_in_thread(Logins(url_of(postgres_server.url, TEMPLATE)))
     return TEMPLATE
 
 
-async def _administer(server: postgres.Server, statement: str) -> None:
+async def _administer(server: embedded.Server, statement: str) -> None:
     connection = await asyncpg.connect(server.superuser_url)
     try:
         await connection.execute(statement)
@@ -64,7 +64,7 @@ async def _administer(server: postgres.Server, statement: str) -> None:
 
 @pytest_asyncio.fixture
 async def database_url(
-    postgres_server: postgres.Server, template_database: str
+    postgres_server: embedded.Server, template_database: str
 ) -> AsyncIterator[str]:
     """A migrated, empty database for this test alone."""
     name = f"test_{os.urandom(6).hex()}"
@@ -75,11 +75,8 @@ async def database_url(
     await _administer(postgres_server, f"drop database {name} with (force)")
 
 
-MakeLogins = Callable[..., Awaitable[Logins]]
-
-
 @pytest_asyncio.fixture
-async def empty(postgres_server: postgres.Server) -> AsyncIterator[MakeLogins]:
+async def empty(postgres_server: embedded.Server) -> AsyncIterator[MakeLogins]:
     """Make empty databases, each with an owner and a prefix of its own; drop them afterwards."""
     made: list[tuple[str, Logins]] = []
 
@@ -136,36 +133,14 @@ def settings(database_url: str, request: pytest.FixtureRequest) -> Settings:
     return make_settings(database_url, **(marker.kwargs if marker else {}))
 
 
-def make_settings(database_url: str, **overrides: Any) -> Settings:
-    generous = {
-        f"rate_limit_{name}": "1000000/min"
-        for name in (
-            "session_ip",
-            "session_tenant",
-            "messages_ip",
-            "messages_tenant",
-            "messages_conversation",
-            "reads_ip",
-        )
-    }
-    values = {
-        "database_url": database_url,
-        "widget_session_jwt_secret": log_scan.SECRET,
-        "max_connections_ip": 0,
-        **generous,
-        **overrides,
-    }
-    return Settings(_env_file=None, **values)
-
-
 @pytest.fixture
 def logs() -> Iterator[io.BytesIO]:
     """Everything that is logged during the test, as JSON lines; searched for secrets at its end."""
     stream = io.BytesIO()
     log_scan.forget()
-    telemetry.configure("debug", "json", stream)
+    log.configure("debug", "json", stream)
     yield stream
-    telemetry.flush()
+    log.flush()
     log_scan.check(stream.getvalue())
 
 
@@ -180,3 +155,59 @@ async def live_server(settings: Settings, logs: io.BytesIO) -> AsyncIterator[Liv
 async def site(live_server: Live, operators: Database) -> Site:
     """An active tenant with one domain, and a visitor's session there."""
     return await make_site(live_server, operators)
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Path]:
+    with clusters.initialised() as path:
+        yield path
+
+
+@pytest.fixture
+def data_dir(cluster: Path) -> Iterator[Path]:
+    """One cluster for all, at rest before and after each test."""
+    yield cluster
+    clusters.end(cluster)
+
+
+@pytest_asyncio.fixture(autouse=True)
+async def _close_browsers() -> AsyncIterator[None]:
+    yield
+    while browsers.opened:
+        await browsers.opened.pop().aclose()
+
+
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A slow machine is no fault: where time is not the point there is plenty of it."""
+    monkeypatch.setattr(writer, "PATIENCE_SECONDS", 60.0)
+    monkeypatch.setattr(writer, "STATEMENT_SECONDS", 60.0)
+    monkeypatch.setattr(writer, "CONNECT_SECONDS", 60.0)
+
+
+@pytest_asyncio.fixture
+async def cable(database_url: str) -> AsyncIterator[Cable]:
+    async with plugged(database_url) as opened:
+        yield opened
+
+
+@pytest_asyncio.fixture
+async def store(cable: Cable, patient: None) -> AsyncIterator[Writer]:
+    opened = Writer(Logins(cable.url), APPLICATION)
+    yield opened
+    cable.silent = cable.unplugged = False
+    await opened.close()
+
+
+@pytest_asyncio.fixture
+async def locker(database_url: str) -> AsyncIterator[asyncpg.Connection]:
+    """Another process on the same database, in a transaction."""
+    connection = await log_in(Logins(database_url), OPERATOR)
+    await connection.execute("begin")
+    yield connection
+    await connection.close()
+
+
+@pytest_asyncio.fixture
+async def session(operators: Database) -> Session:
+    return await drafts.make_session(operators)

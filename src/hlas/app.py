@@ -8,20 +8,22 @@ from fastapi import FastAPI
 from fastapi.routing import APIRoute
 
 import hlas
-from hlas import postgres, telemetry, tracing
+from hlas import log
 from hlas import settings as configuration
 from hlas.api import admin, assets, console, errors, health, reference, widget
 from hlas.api.direct import DirectRoutes
 from hlas.api.express import Express
-from hlas.body import BodyMiddleware
-from hlas.connections import Connections
-from hlas.cors import CorsMiddleware, Readers
-from hlas.gate import MESSAGES, REPLIES, SESSION, AddressLimitMiddleware
-from hlas.paths import PathMiddleware
-from hlas.server import settle
+from hlas.http.body import BodyMiddleware
+from hlas.http.connections import Connections
+from hlas.http.cors import CorsMiddleware, Readers
+from hlas.http.gate import MESSAGES, REPLIES, SESSION, AddressLimitMiddleware
+from hlas.http.paths import PathMiddleware
+from hlas.http.server import settle
+from hlas.log import RequestMiddleware
+from hlas.observe import traces
 from hlas.services import Services
 from hlas.settings import Settings
-from hlas.telemetry import RequestMiddleware
+from hlas.store import embedded
 
 ROUTERS = (
     widget.router,
@@ -50,7 +52,7 @@ def create_app(settings: Settings, database_url: str | None = None) -> FastAPI:
                 state["express"] = Express(services, readers)
             yield state
         await close_traces()
-        telemetry.flush()
+        log.flush()
 
     app = FastAPI(
         title="Hlas",
@@ -94,7 +96,7 @@ def create_app(settings: Settings, database_url: str | None = None) -> FastAPI:
         metrics=services.metrics,
         cors=readers.headers,
     )
-    close_traces = tracing.install(app, settings)
+    close_traces = traces.install(app, settings)
     app.add_middleware(
         RequestMiddleware, metrics=services.metrics, routes=fixed, proxies=settings.trusted_proxies
     )
@@ -104,14 +106,14 @@ def create_app(settings: Settings, database_url: str | None = None) -> FastAPI:
 def from_environment() -> FastAPI:
     """For worker processes: everything they need is in the environment."""
     settings = configuration.load()
-    telemetry.configure(settings.log_level, settings.log_format)
+    log.configure(settings.log_level, settings.log_format)
     app = create_app(settings, _embedded_url(settings) if settings.embedded else None)
     settle()
     return app
 
 
 def _embedded_url(settings: Settings) -> str:
-    server = postgres.attach(settings.data_dir)
+    server = embedded.attach(settings.data_dir)
     if server is None:
-        raise postgres.EmbeddedPostgresError("the embedded database is not running")
+        raise embedded.EmbeddedPostgresError("the embedded database is not running")
     return server.url

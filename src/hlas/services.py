@@ -6,23 +6,27 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
 import asyncpg
 
-from hlas import keys, messages, migrations, retention, telemetry
+from hlas import log
 from hlas.agent import Agent
 from hlas.agent import knowledge as knowledge_agent
-from hlas.db import Database, check_role
+from hlas.conversations import messages
 from hlas.errors import HlasError, Unavailable
-from hlas.gate import Gate
-from hlas.incidents import Watch
+from hlas.http.gate import Gate
 from hlas.limits import Limiter, MemoryLimiter
-from hlas.logins import APPLICATION, OPERATOR, TENANT_ADMIN, Logins
-from hlas.metrics import Metrics
-from hlas.sessions import Origins
+from hlas.observe.incidents import Watch
+from hlas.observe.metrics import Metrics
+from hlas.observe.shared import Shared
+from hlas.observe.traffic import Traffic
+from hlas.operators.sign_ins import KnownSecrets
+from hlas.privacy import retention
 from hlas.settings import Settings
-from hlas.shared import Shared
-from hlas.signins import KnownSecrets
-from hlas.tokens import Tokens
-from hlas.traffic import Traffic
-from hlas.writer import Writer
+from hlas.store import migrations
+from hlas.store.db import Database, check_role
+from hlas.store.logins import APPLICATION, OPERATOR, TENANT_ADMIN, Logins
+from hlas.store.writer import Writer
+from hlas.visitors import keys
+from hlas.visitors.sessions import Origins
+from hlas.visitors.tokens import Tokens
 
 START_SECONDS = 30.0
 REAP_SECONDS = 60.0
@@ -136,7 +140,7 @@ class Services:
                 more = await messages.reap_keys(self.operators, hours)
             except (HlasError, asyncpg.PostgresError) as error:
                 more = 0
-                telemetry.warning("reaper_paused", error=type(error).__name__)
+                log.warning("reaper_paused", error=type(error).__name__)
 
     async def _retain(self) -> None:
         """Delete conversations that their tenants no longer keep."""
@@ -147,10 +151,10 @@ class Services:
             try:
                 removed = await retention.run(self.operators)
             except (HlasError, asyncpg.PostgresError) as error:
-                telemetry.warning("retention_paused", error=type(error).__name__)
+                log.warning("retention_paused", error=type(error).__name__)
                 continue
             if removed:
-                telemetry.info(
+                log.info(
                     "retention_removed",
                     tenants=len(removed),
                     conversations=sum(done.conversations for done in removed.values()),

@@ -14,8 +14,8 @@ from pydantic import (
 )
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from hlas.addresses import TrustedProxies
 from hlas.limits import Limit
+from hlas.limits.addresses import TrustedProxies
 
 # The database roles of one installation are called hlas_app, hlas_operator and so on.
 DEFAULT_ROLE_PREFIX = "hlas"

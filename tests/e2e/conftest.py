@@ -5,12 +5,12 @@ from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
-from playwright.async_api import Browser, BrowserContext, async_playwright
-
 from e2e.shop import Shop
 from e2e.website import open_website
+from playwright.async_api import Browser, BrowserContext, async_playwright
+
 from factories import Live, make_site
-from hlas.db import Database
+from hlas.store.db import Database
 
 FLAGS = [
     "--headless",

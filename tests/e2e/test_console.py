@@ -4,15 +4,16 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from playwright.async_api import Browser, BrowserContext, expect
-
 from e2e.console import Desk
 from e2e.shop import Shop
 from e2e.visitor import no_problems
+from playwright.async_api import Browser, BrowserContext, expect
+
 from factories import Live, Site
-from hlas import knowledge, tenants
-from hlas.db import Database
-from hlas.knowledge import Entry
+from hlas.knowledge import entries
+from hlas.knowledge.entries import Entry
+from hlas.store.db import Database
+from hlas.tenants import tenants
 
 MODES: dict[str, dict[str, Any]] = {
     "light": {"color_scheme": "light"},
@@ -32,7 +33,7 @@ async def furnish(site: Site, operators: Database) -> str:
     await site.send("Do you deliver?", key="k")
     await site.send("x" * 2001)
     await site.live.client.post("/widget/messages/assistant", headers=site.headers(), json={})
-    added = await knowledge.add(
+    added = await entries.add(
         operators, UUID(site.tenant_id), Entry("Do you deliver?", "Yes, **everywhere**.")
     )
     await operators.execute(

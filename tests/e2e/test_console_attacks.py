@@ -2,16 +2,18 @@
 
 from uuid import UUID
 
-from playwright.async_api import BrowserContext, expect
-
-from administration import make_desk
 from e2e.console import Desk
 from e2e.shop import Shop
 from e2e.website import Website
+from playwright.async_api import BrowserContext, expect
+
+from administration import make_desk
 from factories import Site
-from hlas import knowledge, signins, tenants
-from hlas.db import Database
-from hlas.knowledge import Entry
+from hlas.knowledge import entries
+from hlas.knowledge.entries import Entry
+from hlas.operators import sign_ins
+from hlas.store.db import Database
+from hlas.tenants import tenants
 
 SCRIPTS = (
     "<script>window.hacked = 1</script>",
@@ -43,7 +45,7 @@ async def test_scripts_are_shown_and_never_run(
             "ui_config": {"title": short, "greeting": everything, "suggestions": [short]},
         },
     )
-    added = await knowledge.add(operators, tenant_id, Entry(everything, everything, (short,), "en"))
+    added = await entries.add(operators, tenant_id, Entry(everything, everything, (short,), "en"))
     await operators.execute(
         "insert into incidents (tenant_id, id, kind, details) "
         "values ($1, gen_random_uuid(), $2, $3)",
@@ -161,7 +163,7 @@ async def test_another_site_signs_nobody_in(
     await mine.goto(target)
     token = await mine.locator("[name=form_token]").get_attribute("value")
     page = await context.new_page()
-    for given in (signins.form_token(""), token):
+    for given in (sign_ins.form_token(""), token):
         form = SIGN_IN.format(target=target, key=desk.key, token=given)
         await page.goto(shop.website.put("/evil", form))
         await page.evaluate("document.getElementById('f').submit()")

@@ -8,11 +8,11 @@ import asyncio
 from uuid import UUID
 
 import pytest_asyncio
-from playwright.async_api import Browser, BrowserContext, Route, expect
-
 from e2e.shop import Shop
 from e2e.visitor import Visitor, no_problems
-from hlas import tenants, visitor_keys
+from playwright.async_api import Browser, BrowserContext, Route, expect
+
+from hlas.tenants import tenants, visitor_keys
 from signing import Server
 
 

@@ -4,13 +4,13 @@ import hashlib
 import statistics
 from base64 import b64encode
 
-from playwright.async_api import Browser, BrowserContext, expect
-
 from e2e.shop import HTML, Shop
 from e2e.visitor import Visitor, no_problems
+from playwright.async_api import Browser, BrowserContext, expect
+
 from factories import Live
 from hlas import demo
-from hlas.logins import Logins
+from hlas.store.logins import Logins
 from hlas.web import assets
 
 

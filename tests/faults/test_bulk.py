@@ -14,9 +14,10 @@ import pytest
 
 from archives import counts, fill
 from clusters import initialised, open_directory
-from hlas import backups, postgres, tenants
-from hlas.db import Database
-from hlas.logins import OPERATOR, Logins
+from hlas.store import backups, embedded
+from hlas.store.db import Database
+from hlas.store.logins import OPERATOR, Logins
+from hlas.tenants import tenants
 from processes import COMMAND, Served, environment, serve_process
 from visitors import Visitor, arrive
 
@@ -107,7 +108,7 @@ async def test_bulk() -> None:
             )
         }
         async with serve_process(DATA_DIR=str(data_dir), LOG_LEVEL="warning", **limits) as served:  # type: ignore[arg-type]  # all of these are text
-            server = postgres.attach(data_dir)
+            server = embedded.attach(data_dir)
             assert server is not None
             operators = await Database.open(Logins(server.url), OPERATOR, statement_seconds=300)
             try:
@@ -174,6 +175,6 @@ async def restored(data_dir: Path, before: tuple[int, int]) -> None:
         started = time.perf_counter()
         await asyncio.to_thread(backups.restore, directory / "hlas", data_dir / "backup")
         print(f"{'restore, large':<26} {time.perf_counter() - started:6.1f} s")
-        with postgres.running(directory / "hlas") as server:
+        with embedded.running(directory / "hlas") as server:
             assert await totals(server.url) == before
             assert before[1] == LARGE

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from clusters import open_directory
-from hlas.db import Database, log_in
-from hlas.logins import OPERATOR, Logins
+from hlas.store.db import Database, log_in
+from hlas.store.logins import OPERATOR, Logins
 from processes import COMMAND, Served, environment, serve_process
 from visitors import Visitor, arrive
 

@@ -16,10 +16,10 @@ import httpx
 import pytest
 
 from clusters import open_directory
-from hlas import migrations, postgres
-from hlas.db import Database
-from hlas.logins import OPERATOR, Logins
-from hlas.postgres import Server
+from hlas.store import embedded, migrations
+from hlas.store.db import Database
+from hlas.store.embedded import Server
+from hlas.store.logins import OPERATOR, Logins
 from processes import UNLIMITED, serve_process, until_ready
 from visitors import Visitor, arrive, settled_losses
 
@@ -51,7 +51,7 @@ def disk() -> Iterator[Path]:
 
 @pytest.fixture
 def server(disk: Path) -> Iterator[Server]:
-    started = postgres.start(disk / "hlas")
+    started = embedded.start(disk / "hlas")
     started.watch()
     try:
         yield started

@@ -21,13 +21,14 @@ import orjson
 import pytest
 import pytest_asyncio
 
-from hlas import messages, migrations, postgres, writer
-from hlas.db import Database
-from hlas.logins import APPLICATION, OPERATOR, Logins
-from hlas.messages import NewMessage
-from hlas.postgres import Server, postmaster
-from hlas.tokens import Session
-from hlas.writer import Draft, Writer, Written
+from hlas.conversations import messages
+from hlas.conversations.messages import NewMessage
+from hlas.store import embedded, migrations, writer
+from hlas.store.db import Database
+from hlas.store.embedded import Server, postmaster
+from hlas.store.logins import APPLICATION, OPERATOR, Logins
+from hlas.store.writer import Draft, Writer, Written
+from hlas.visitors.tokens import Session
 from processes import UNLIMITED, Served, serve_process, until_ready
 from visitors import Visitor, arrive, losses, settled_losses
 
@@ -41,7 +42,7 @@ def durable_server() -> Iterator[Server]:
     """A PostgreSQL of its own with fsync on, which is started again whenever it dies."""
     directory = Path(tempfile.mkdtemp(prefix="hlas-test-"))
     directory.chmod(0o711)
-    server = postgres.start(directory, settings=LAZY)
+    server = embedded.start(directory, settings=LAZY)
     server.watch()
     try:
         yield server

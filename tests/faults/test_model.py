@@ -28,11 +28,11 @@ from hypothesis.stateful import (
 )
 
 from cables import Cable, plugged
-from conftest import make_settings
-from factories import Live, serve_app
-from hlas import messages, writer
-from hlas.db import Database
-from hlas.logins import OPERATOR, Logins
+from factories import Live, make_settings, serve_app
+from hlas.conversations import messages
+from hlas.store import writer
+from hlas.store.db import Database
+from hlas.store.logins import OPERATOR, Logins
 from visitors import Visitor, arrive
 
 Result = TypeVar("Result")

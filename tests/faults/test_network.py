@@ -14,9 +14,8 @@ import httpx
 import pytest
 
 from cables import Wire, plugged, wired
-from conftest import make_settings
-from factories import serve_app
-from hlas.db import Database
+from factories import make_settings, serve_app
+from hlas.store.db import Database
 from visitors import Visitor, arrive, losses
 
 VISITORS = 8

@@ -13,7 +13,7 @@ import asyncpg
 import pytest_asyncio
 
 from factories import Live
-from hlas.db import Database, connect
+from hlas.store.db import Database, connect
 from processes import UNLIMITED, Served, serve_process
 from visitors import Visitor, arrive
 

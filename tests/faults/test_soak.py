@@ -23,12 +23,13 @@ import pytest
 
 import log_scan
 from clusters import open_directory
-from conftest import url_of
 from crowd import WORD, Account, Crowd
-from hlas import postgres, tenants
-from hlas.db import Database
-from hlas.logins import OPERATOR, Logins
-from hlas.postgres import Server
+from factories import url_of
+from hlas.store import embedded
+from hlas.store.db import Database
+from hlas.store.embedded import Server
+from hlas.store.logins import OPERATOR, Logins
+from hlas.tenants import tenants
 from processes import Served, serve_process
 
 SECONDS = float(os.environ.get("HLAS_SOAK_SECONDS", "3600"))
@@ -36,7 +37,7 @@ VISITORS = 48
 WORKERS = 2
 # Of a worker: readers, operators, tenants' administrators, and the writer.
 CONNECTIONS = WORKERS * (8 + 4 + 4 + 1)
-PROBE = Path(__file__).parents[1] / "probe"
+PROBE = Path(__file__).parents[1] / "support" / "probe"
 
 MIB = 1024 * 1024
 # What allocators and growing tables of bounded caches move by themselves.
@@ -248,7 +249,7 @@ async def test_what_is_left_behind_is_seen(postgres_server: Server, database_url
 def durable_server() -> Iterator[Server]:
     """A PostgreSQL of its own with fsync on, as the embedded one is run."""
     with open_directory() as directory:
-        server = postgres.start(directory / "hlas")
+        server = embedded.start(directory / "hlas")
         server.watch()
         try:
             yield server

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import atheris
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 # Only our own code is watched: what it reaches is what the fuzzer looks for.
 with atheris.instrument_imports(include=["hlas", "idna", "jwt"]):
     from fuzz.targets import SEEDS, TARGETS

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
 from factories import Site
-from fuzz.test_parsers import inputs
+from fuzz.inputs import inputs
 
 # What the HTTP parser refuses by itself comes from the first strategy; the rest gets further.
 VALUES = st.one_of(

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Protocol
 
-from hlas.language import Language
+from hlas.knowledge.language import Language
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,9 +3,10 @@
 import asyncio
 from weakref import WeakValueDictionary
 
-from hlas import errors, knowledge, telemetry
+from hlas import errors, log
 from hlas.agent import Answer, Question
-from hlas.db import Database
+from hlas.knowledge import entries
+from hlas.store.db import Database
 
 # Below this a visitor is better served by the tenant's fallback sentence than by a guess.
 THRESHOLD = 0.45
@@ -29,7 +30,7 @@ class KnowledgeAgent:
             async with asyncio.timeout(ANSWER_SECONDS):
                 found = await self._rank(question)
         except (TimeoutError, errors.Unavailable):
-            telemetry.warning("ranking_skipped")
+            log.warning("ranking_skipped")
             found = []
         if not found:
             return Answer(None, "knowledge", 0.0)
@@ -38,13 +39,13 @@ class KnowledgeAgent:
             return Answer(None, "knowledge", best.confidence)
         return Answer(best.answer, "knowledge", best.confidence, (best.entry_id,))
 
-    async def _rank(self, question: Question) -> list[knowledge.Match]:
+    async def _rank(self, question: Question) -> list[entries.Match]:
         turn = self._turns.setdefault(question.tenant_id, asyncio.Lock())
         await turn.acquire()
         loop = asyncio.get_running_loop()
         started = loop.time()
         try:
-            return await knowledge.rank(
+            return await entries.rank(
                 self._database, question.tenant_id, question.text, question.language
             )
         finally:

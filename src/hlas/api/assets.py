@@ -8,7 +8,7 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import RedirectResponse
 
 from hlas import errors
-from hlas.headers import page_headers
+from hlas.http.headers import page_headers
 from hlas.web import assets
 from hlas.web.assets import Asset
 

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from starlette.requests import Request
 from starlette.responses import Response
 
-from hlas.asgi import Application, Receive, Scope, Send
+from hlas.http.asgi import Application, Receive, Scope, Send
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 

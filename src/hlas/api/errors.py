@@ -7,10 +7,10 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-from hlas import errors, telemetry
-from hlas.asgi import Application, Message, Receive, Scope, Send, respond
-from hlas.gate import note_blocked
-from hlas.metrics import Metrics
+from hlas import errors, log
+from hlas.http.asgi import Application, Message, Receive, Scope, Send, respond
+from hlas.http.gate import note_blocked
+from hlas.observe.metrics import Metrics
 
 _HTTP: dict[int, type[errors.HlasError]] = {
     404: errors.NotFound,
@@ -38,10 +38,10 @@ class ErrorBoundary:
         try:
             await self.app(scope, receive, watched)
         except Exception as error:
-            report(error, telemetry.route_of(scope), self.metrics)
+            report(error, log.route_of(scope), self.metrics)
             if started:
                 raise
-            status, headers, body = errors.render(error, telemetry.request_id())
+            status, headers, body = errors.render(error, log.request_id())
             await respond(send, status, headers, body)
 
 
@@ -50,8 +50,8 @@ def install(app: FastAPI, metrics: Metrics) -> None:
 
     def handle(request: Request, error: Exception) -> Response:
         ours = _translate(error)
-        report(ours, telemetry.route_of(request.scope), metrics)
-        status, headers, body = errors.render(ours, telemetry.request_id())
+        report(ours, log.route_of(request.scope), metrics)
+        status, headers, body = errors.render(ours, log.request_id())
         response = Response(body, status)
         response.raw_headers = [*headers, (b"content-length", str(len(body)).encode())]
         return response
@@ -81,7 +81,7 @@ def report(error: Exception, route: str, metrics: Metrics) -> None:
         case errors.RateLimited():
             note_blocked(metrics, error.limit_scope, route)
         case errors.PayloadTooLarge() | errors.TextTooLong():
-            telemetry.warning("blocked", reason=error.code, scope="request", route=route)
+            log.warning("blocked", reason=error.code, scope="request", route=route)
             metrics.blocked(error.code, "request", route)
         case (
             errors.AuthenticationError()
@@ -90,15 +90,15 @@ def report(error: Exception, route: str, metrics: Metrics) -> None:
             | errors.OriginMismatch()
             | errors.TenantMismatch()
         ):
-            telemetry.warning("auth_denied", reason=error.code, route=route)
+            log.warning("auth_denied", reason=error.code, route=route)
             metrics.auth_denied(error.code, getattr(error, "tenant_id", None))
         case errors.HlasError() if error.status < 500:
-            telemetry.debug("refused", error_code=error.code, route=route)
+            log.debug("refused", error_code=error.code, route=route)
         case errors.HlasError():
-            telemetry.error("error", error_code=error.code, route=route)
+            log.error("error", error_code=error.code, route=route)
         case _:
             # The kind and the place, never the message: it may quote what a visitor wrote.
-            telemetry.error(
+            log.error(
                 "error",
                 error_code="internal_error",
                 error=type(error).__name__,

@@ -14,20 +14,21 @@ from typing import Any, ClassVar, Final
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
-from hlas import errors, messages, telemetry
+from hlas import errors, log
 from hlas.api.errors import report
 from hlas.api.widget import REPLAYED, STORED, note_failure, note_success
-from hlas.asgi import Headers
-from hlas.cors import Readers, readable
-from hlas.gate import LIMITED, MESSAGES, note_blocked
-from hlas.headers import security_headers
+from hlas.conversations import messages
+from hlas.conversations.messages import NewMessage
+from hlas.http.asgi import Headers
+from hlas.http.cors import Readers, readable
+from hlas.http.gate import LIMITED, MESSAGES, note_blocked
+from hlas.http.headers import security_headers
+from hlas.http.server import Connection
 from hlas.limits import Refusal, Rule
-from hlas.messages import NewMessage
-from hlas.server import Connection
 from hlas.services import Services
-from hlas.sessions import bearer
-from hlas.tokens import Session
-from hlas.writer import Written
+from hlas.store.writer import Written
+from hlas.visitors.sessions import bearer
+from hlas.visitors.tokens import Session
 
 # Stands in a prepared body for the id of the request that it will answer.
 _IDENTIFIER = "{request id}"
@@ -52,13 +53,13 @@ class Express:
         if connection.parser.get_method() != b"POST":
             return None
         exchange = Exchange(self, connection, self.paths[connection.url])
-        entered = telemetry.enter(exchange.context)
+        entered = log.enter(exchange.context)
         try:
             return exchange if exchange.refuse() or self._is_good(exchange) else None
         except Exception:  # noqa: BLE001  # the application meets the same fault, and tells of it
             return None
         finally:
-            telemetry.leave(entered)
+            log.leave(entered)
 
     def _is_good(self, exchange: "Exchange") -> bool:
         gate, tokens = self.services.gate, self.services.tokens
@@ -74,7 +75,7 @@ class Express:
 
     def is_tls(self, exchange: "Exchange") -> bool:
         scheme, forwarded = exchange.connection.scheme, exchange.texts(b"x-forwarded-proto")
-        return telemetry.comes_over_tls(scheme, exchange.peer, forwarded, self._proxies)
+        return log.comes_over_tls(scheme, exchange.peer, forwarded, self._proxies)
 
     def is_direct(self, exchange: "Exchange") -> bool:
         """The connection is the client's own, not one that a proxy shares among many."""
@@ -96,7 +97,7 @@ class Express:
         landed, self._landed = self._landed, []
         for exchange in landed:
             # Not to be left: the loop has given this call a context of its own.
-            telemetry.enter(exchange.context)
+            log.enter(exchange.context)
             exchange.answer()
 
 
@@ -142,7 +143,7 @@ class Exchange:
         self.connection = connection
         self.route = route
         self.context: dict[str, Any] = {
-            "request_id": telemetry.identify(self._headers.get(b"x-request-id"))
+            "request_id": log.identify(self._headers.get(b"x-request-id"))
         }
         self.origin = self._headers.get(b"origin")
         self.peer = connection.client[0] if connection.client else ""
@@ -189,14 +190,14 @@ class Exchange:
 
     def complete(self, body: bytes) -> bool:
         """The body is here: hand the message to the writer, or leave it."""
-        entered = telemetry.enter(self.context)
+        entered = log.enter(self.context)
         try:
             return self._submit(body)
         except Exception as error:  # noqa: BLE001  # what it met may have counted already
             self.set_exception(error)
             return True
         finally:
-            telemetry.leave(entered)
+            log.leave(entered)
 
     def _submit(self, body: bytes) -> bool:
         services, session = self._express.services, self.session
@@ -234,7 +235,7 @@ class Exchange:
             report(error, self.route, metrics)
             self.connection.transport.abort()
         finally:
-            telemetry.account(metrics, "POST", self.route, status, self._started)
+            log.account(metrics, "POST", self.route, status, self._started)
 
     def _send(self) -> int:
         outcome, metrics = self._outcome, self._express.services.metrics

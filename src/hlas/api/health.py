@@ -4,9 +4,10 @@ from typing import Any
 
 from fastapi import APIRouter, Request, Response
 
-from hlas import errors, probes
+from hlas import errors
 from hlas.api.documentation import problems
 from hlas.api.reads import LIMITED
+from hlas.doctor import probes
 from hlas.services import Services
 
 router = APIRouter(tags=["operations"])

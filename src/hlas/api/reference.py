@@ -8,7 +8,7 @@ from fastapi import APIRouter, FastAPI, Request, Response
 
 from hlas import errors
 from hlas.api.reads import LIMITED
-from hlas.headers import page_headers
+from hlas.http.headers import page_headers
 
 router = APIRouter(include_in_schema=False, dependencies=LIMITED)
 

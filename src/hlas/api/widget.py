@@ -10,18 +10,22 @@ import orjson
 from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from hlas import body, errors, messages, payloads, replies, sessions, telemetry
+from hlas import errors, log, payloads
+from hlas.agent import replies
 from hlas.api.documentation import problems
 from hlas.api.reads import LIMITED
-from hlas.asgi import header_values
-from hlas.gate import MESSAGES, REPLIES, SESSION
-from hlas.messages import NewMessage
-from hlas.metrics import Metrics
-from hlas.origins import Origin
+from hlas.conversations import messages
+from hlas.conversations.messages import NewMessage
+from hlas.http import body
+from hlas.http.asgi import header_values
+from hlas.http.gate import MESSAGES, REPLIES, SESSION
+from hlas.observe.metrics import Metrics
 from hlas.services import Services
-from hlas.sessions import NewSession
-from hlas.tokens import Session
-from hlas.writer import Written
+from hlas.store.writer import Written
+from hlas.visitors import sessions
+from hlas.visitors.origins import Origin
+from hlas.visitors.sessions import NewSession
+from hlas.visitors.tokens import Session
 
 # What is sent has limits of its own and skips the router; everything else is a read.
 router = APIRouter(prefix="/widget", tags=["widget"], dependencies=LIMITED)
@@ -129,7 +133,7 @@ def verify(request: Request, services: Services) -> Session:
 
 def _bind(request: Request, session: Session) -> None:
     request.scope["state"]["session"] = session
-    telemetry.bind(tenant_id=session.tenant_id, conversation_id=session.conversation_id)
+    log.bind(tenant_id=session.tenant_id, conversation_id=session.conversation_id)
 
 
 def _attribute(request: Request, services: Services, error: errors.AuthenticationError) -> None:
@@ -173,11 +177,11 @@ async def open_session(request: Request) -> Response:
         answer, session = await _open(request, services)
     except errors.HlasError as error:
         if error.status < 500 and not isinstance(error, errors.RateLimited):
-            telemetry.warning("session_denied", reason=error.code, **_told(request, error))
+            log.warning("session_denied", reason=error.code, **_told(request, error))
             services.metrics.session(error.code)
         raise
     _bind(request, session)
-    telemetry.info("session_created")
+    log.info("session_created")
     services.metrics.session("created")
     return json_response(answer, {"Cache-Control": "no-store"})
 
@@ -205,7 +209,7 @@ async def _open(request: Request, services: Services) -> tuple[dict[str, Any], S
     except (errors.InvalidOrigin, errors.DomainNotAllowed, errors.TenantInactive):
         await services.gate.admit(scope, SESSION)
         raise
-    telemetry.bind(tenant_id=host.tenant_id)
+    log.bind(tenant_id=host.tenant_id)
     await services.gate.admit(scope, SESSION, host.tenant_id)
     new = _new_session(await body.read(request.receive))
     return await sessions.open_session(services.database, services.tokens, origin, new)
@@ -345,12 +349,12 @@ async def stored(
 def note_success(metrics: Metrics, written: Written, key: str | None, role: str = "user") -> None:
     """One idempotency event for each keyed request, and a count of what was stored."""
     if written.replayed:
-        telemetry.info("idempotency_hit", reason="replayed")
+        log.info("idempotency_hit", reason="replayed")
         metrics.idempotency("hit")
         return
     metrics.message(role)
     if key is not None:
-        telemetry.info("idempotency_miss", reason="created")
+        log.info("idempotency_miss", reason="created")
         metrics.idempotency("miss")
 
 
@@ -362,7 +366,7 @@ def note_failure(metrics: Metrics, error: Exception) -> None:
             reason = "payload_differs"
         case _:
             return
-    telemetry.warning("idempotency_conflict", reason=reason)
+    log.warning("idempotency_conflict", reason=reason)
     metrics.idempotency("conflict")
 
 

@@ -107,8 +107,8 @@ def _explain(error: Exception) -> str | None:
     import asyncpg  # noqa: PLC0415
 
     from hlas.errors import HlasError, TenantError  # noqa: PLC0415
-    from hlas.postgres import EmbeddedPostgresError  # noqa: PLC0415
     from hlas.settings import ConfigurationError  # noqa: PLC0415
+    from hlas.store.embedded import EmbeddedPostgresError  # noqa: PLC0415
 
     match error:
         case ConfigurationError() | TenantError() | EmbeddedPostgresError():

@@ -5,10 +5,10 @@ from typing import Annotated, Any
 import orjson
 import typer
 
-from hlas import administrators
-from hlas import audit as audits
 from hlas.cli.database import AsJson, show, with_operators
-from hlas.db import Database
+from hlas.operators import administrators
+from hlas.store.db import Database
+from hlas.tenants import audit as audits
 
 admin_key = typer.Typer(
     help="Keys to the admin API and the console: add, list, revoke.", no_args_is_help=True

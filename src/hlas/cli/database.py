@@ -9,12 +9,13 @@ import asyncpg
 import orjson
 import typer
 
-from hlas import migrations, postgres, telemetry
+from hlas import log
 from hlas import settings as configuration
-from hlas.db import Database, connect
-from hlas.logins import OPERATOR, Logins
-from hlas.postgres.cluster import locate
 from hlas.settings import ConfigurationError, Settings
+from hlas.store import embedded, migrations
+from hlas.store.db import Database, connect
+from hlas.store.embedded.cluster import locate
+from hlas.store.logins import OPERATOR, Logins
 
 Result = TypeVar("Result")
 
@@ -25,7 +26,7 @@ OLDEST_MAJOR = 15
 
 def prepare() -> Settings:
     settings = configuration.load()
-    telemetry.configure("warning", "console")
+    log.configure("warning", "console")
     return settings
 
 
@@ -53,7 +54,7 @@ def database_url(settings: Settings, *, make: bool = False) -> Iterator[str]:
         require_database(settings)
     elif is_missing(settings):
         typer.echo(f"There was no database: making {settings.data_dir.resolve()}.", err=True)
-    with postgres.running(settings.data_dir) as server:
+    with embedded.running(settings.data_dir) as server:
         yield server.url
 
 

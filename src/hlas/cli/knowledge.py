@@ -8,12 +8,12 @@ from uuid import UUID
 
 import typer
 
-from hlas import knowledge as entries
-from hlas import knowledge_files, tenants
 from hlas.cli.database import AsJson, show, with_operators
-from hlas.db import Database
 from hlas.errors import TenantError
-from hlas.language import Language
+from hlas.knowledge import entries, files
+from hlas.knowledge.language import Language
+from hlas.store.db import Database
+from hlas.tenants import tenants
 
 knowledge = typer.Typer(help="What a tenant's assistant knows: import, list, remove.")
 
@@ -49,7 +49,7 @@ def import_file(
 
     An entry is known by its question. All of them or none.
     """
-    found = knowledge_files.read(file, language)
+    found = files.read(file, language)
 
     async def work(operators: Database) -> entries.Saved:
         tenant_id = await _tenant_id(operators, tenant)

@@ -11,7 +11,6 @@ from uuid import UUID
 
 import typer
 
-from hlas import backups, messages, privacy, retention
 from hlas import settings as configuration
 from hlas.cli.database import (
     AsJson,
@@ -22,13 +21,16 @@ from hlas.cli.database import (
     show,
     with_operators,
 )
-from hlas.db import Database
-from hlas.destinations import Destination
-from hlas.doctor import examine
+from hlas.conversations import messages
+from hlas.doctor.checks import examine
+from hlas.doctor.finding import Finding
 from hlas.errors import TenantError
-from hlas.finding import Finding
-from hlas.privacy import Count, Progress, Subject
+from hlas.outbound.destinations import Destination
+from hlas.privacy import privacy, retention
+from hlas.privacy.privacy import Count, Progress, Subject
 from hlas.settings import ConfigurationError, Settings
+from hlas.store import backups
+from hlas.store.db import Database
 
 Tenant = Annotated[str, typer.Option(metavar="SLUG", help="The tenant's slug.")]
 Visitor = Annotated[

@@ -2,11 +2,11 @@
 
 import typer
 
-from hlas import keys
 from hlas.cli.database import AsJson, prepare, require_database, show
-from hlas.keys import FileKeys
 from hlas.settings import ConfigurationError
-from hlas.tokens import key_id
+from hlas.visitors import keys
+from hlas.visitors.keys import FileKeys
+from hlas.visitors.tokens import key_id
 
 secret = typer.Typer(help="The secrets that sign visitors' tokens.", no_args_is_help=True)
 

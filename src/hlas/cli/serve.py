@@ -20,12 +20,15 @@ import typer
 from uvicorn import Server
 from uvicorn.supervisors import Multiprocess, multiprocess
 
-from hlas import demo, keys, postgres, server, telemetry
+from hlas import demo, log
 from hlas import settings as configuration
 from hlas.cli.database import upgrade
-from hlas.logins import Logins
-from hlas.metrics import share_between_workers
+from hlas.http import server
+from hlas.observe.metrics import share_between_workers
 from hlas.settings import ConfigurationError, Settings
+from hlas.store import embedded
+from hlas.store.logins import Logins
+from hlas.visitors import keys
 
 START_SECONDS = 120.0
 
@@ -43,7 +46,7 @@ def serve(
 ) -> None:
     """Migrate the database and serve."""
     settings = configuration.load()
-    telemetry.configure(settings.log_level, settings.log_format)
+    log.configure(settings.log_level, settings.log_format)
     if not settings.embedded:
         keys.from_settings(settings)
     # uvicorn hands a signal on when it is done; as an exception it lets us clean up.
@@ -62,7 +65,7 @@ def serve(
         sys.exit(130)
     finally:
         listener.close()
-        telemetry.flush()
+        log.flush()
 
 
 def _leave(_: int, __: FrameType | None) -> None:
@@ -74,7 +77,7 @@ def _database(settings: Settings) -> Iterator[str]:
     if settings.database_url:
         yield settings.database_url
         return
-    running = postgres.start(settings.data_dir)
+    running = embedded.start(settings.data_dir)
     try:
         running.watch()
         yield running.url

@@ -5,11 +5,11 @@ from uuid import UUID
 
 import typer
 
-from hlas import tenants, visitor_keys
 from hlas.cli.database import AsJson, show, with_operators
-from hlas.db import Database
-from hlas.origins import LOCAL_HOSTS, AllowedDomain
-from hlas.tenants import IdentityMode
+from hlas.store.db import Database
+from hlas.tenants import tenants, visitor_keys
+from hlas.tenants.tenants import IdentityMode
+from hlas.visitors.origins import LOCAL_HOSTS, AllowedDomain
 
 tenant = typer.Typer(
     help="Websites' owners: add, list, disable, sign out, remove ...",

@@ -6,12 +6,13 @@ from uuid import UUID
 
 import typer
 
-from hlas import identities, tenants
-from hlas import visitor_keys as keys
 from hlas.cli.database import AsJson, show, with_operators
-from hlas.db import Database
 from hlas.errors import TenantError
-from hlas.identities import Key
+from hlas.store.db import Database
+from hlas.tenants import tenants
+from hlas.tenants import visitor_keys as keys
+from hlas.visitors import identities
+from hlas.visitors.identities import Key
 
 visitor_key = typer.Typer(
     help="Keys a tenant's server signs its visitors' ids with.",

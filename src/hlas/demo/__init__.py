@@ -3,12 +3,14 @@
 from pathlib import Path
 from uuid import UUID
 
-from hlas import knowledge, knowledge_files, tenants
-from hlas.audit import Change
-from hlas.db import Database
-from hlas.knowledge import Entry
-from hlas.language import LANGUAGES
-from hlas.logins import OPERATOR, Logins
+from hlas.knowledge import entries as knowledge
+from hlas.knowledge import files
+from hlas.knowledge.entries import Entry
+from hlas.knowledge.language import LANGUAGES
+from hlas.store.db import Database
+from hlas.store.logins import OPERATOR, Logins
+from hlas.tenants import tenants
+from hlas.tenants.audit import Change
 from hlas.web.demo import DEMO_UI_CONFIG
 
 HERE = Path(__file__).parent
@@ -30,7 +32,7 @@ def entries() -> list[Entry]:
     return [
         entry
         for language in LANGUAGES
-        for entry in knowledge_files.read(HERE / f"knowledge.{language}.md", language)
+        for entry in files.read(HERE / f"knowledge.{language}.md", language)
     ]
 
 

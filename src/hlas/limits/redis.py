@@ -13,12 +13,12 @@ from itertools import zip_longest
 from typing import Any, NamedTuple, TypeAlias
 
 import orjson
-import structlog
 from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import NoScriptError
 
+from hlas import log
 from hlas.limits.memory import MemoryLimiter
 from hlas.limits.rules import Check, Limit, Refusal, Rule
 
@@ -31,8 +31,6 @@ _REMEMBERED = 10_000
 _TURNS = 20
 # Asked when Redis was away: it must be able to write, not only to answer.
 _PROBE: Check = (Rule("ip", "probe", Limit(1_000_000_000, 60)), "probe")
-
-log = structlog.get_logger(__name__)
 
 # The number of the limit that is hit, or 0, and for how many microseconds it is.
 _Answer: TypeAlias = tuple[int, int]

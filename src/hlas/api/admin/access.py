@@ -11,15 +11,19 @@ from fastapi import APIRouter, Depends, Header, Path, Request, Response
 from fastapi.security import HTTPBearer
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from hlas import administrators, body, errors, payloads, revisions, sessions, telemetry, tenants
-from hlas.administrators import Administrator
+from hlas import errors, log, payloads
 from hlas.api.documentation import problems
-from hlas.asgi import header_values
-from hlas.audit import Change
-from hlas.db import Confined, Database
-from hlas.gate import ADMIN
-from hlas.revisions import Expected
+from hlas.http import body
+from hlas.http.asgi import header_values
+from hlas.http.gate import ADMIN
+from hlas.operators import administrators
+from hlas.operators.administrators import Administrator
 from hlas.services import Services
+from hlas.store.db import Confined, Database
+from hlas.tenants import revisions, tenants
+from hlas.tenants.audit import Change
+from hlas.tenants.revisions import Expected
+from hlas.visitors import sessions
 
 Content = TypeVar("Content", bound=BaseModel)
 
@@ -37,7 +41,7 @@ class Access:
 
     @property
     def change(self) -> Change:
-        return Change(self.administrator.actor, telemetry.request_id())
+        return Change(self.administrator.actor, log.request_id())
 
     def require_operator(self) -> None:
         if not self.administrator.is_operator:
@@ -77,7 +81,7 @@ async def require_administrator(
     except errors.AuthenticationError:
         await services.gate.admit(request.scope, ADMIN)
         raise
-    telemetry.bind(administrator_id=administrator.id)
+    log.bind(administrator_id=administrator.id)
     await services.gate.admit_key(administrator.id)
     return Access(administrator, reach(services, administrator))
 
@@ -95,7 +99,7 @@ async def require_tenant(
 ) -> dict[str, Any]:
     """The tenant of the path, if it is there for this administrator."""
     found = await tenants.by_slug(access.database, slug)
-    telemetry.bind(tenant_id=found["id"])
+    log.bind(tenant_id=found["id"])
     return found
 
 

@@ -7,10 +7,10 @@ from uuid import UUID
 from fastapi import Query, Response
 from pydantic import BaseModel, Field
 
-from hlas import audit
 from hlas.api.admin.access import Admin, Page, page_of, router
 from hlas.api.documentation import problems
-from hlas.tenants import SLUG
+from hlas.tenants import audit
+from hlas.tenants.tenants import SLUG
 
 
 class Event(BaseModel):

@@ -7,11 +7,11 @@ from uuid import UUID
 from fastapi import Query, Response
 from pydantic import AwareDatetime, BaseModel, Field
 
-from hlas import conversations
 from hlas.api.admin.access import Admin, Page, TenantId, answer, page_of, router
 from hlas.api.documentation import problems
-from hlas.conversations import Search, Status
-from hlas.messages import Role
+from hlas.conversations import conversations
+from hlas.conversations.conversations import Search, Status
+from hlas.conversations.messages import Role
 from hlas.payloads import Line
 
 HIGHEST_SEQ = 2_000_000_000

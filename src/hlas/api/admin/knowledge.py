@@ -7,7 +7,6 @@ from uuid import UUID
 from fastapi import Depends, Query, Response
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 
-from hlas import knowledge
 from hlas.api.admin.access import (
     Admin,
     IfMatch,
@@ -20,8 +19,9 @@ from hlas.api.admin.access import (
     router,
 )
 from hlas.api.documentation import problems, takes
-from hlas.knowledge import LONGEST_ANSWER, LONGEST_KEYWORD, LONGEST_QUESTION, MOST_KEYWORDS
-from hlas.language import Language
+from hlas.knowledge import entries as knowledge
+from hlas.knowledge.entries import LONGEST_ANSWER, LONGEST_KEYWORD, LONGEST_QUESTION, MOST_KEYWORDS
+from hlas.knowledge.language import Language
 from hlas.payloads import one_line, storable
 
 

@@ -6,7 +6,6 @@ from typing import Annotated, Any
 from fastapi import Depends, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from hlas import tenants
 from hlas.api.admin.access import (
     Admin,
     IfMatch,
@@ -20,7 +19,8 @@ from hlas.api.admin.access import (
     router,
 )
 from hlas.api.documentation import problems, takes
-from hlas.tenants import (
+from hlas.tenants import tenants
+from hlas.tenants.tenants import (
     OPERATORS_ONLY,
     SLUG,
     Domain,

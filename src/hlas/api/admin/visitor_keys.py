@@ -8,10 +8,11 @@ from fastapi import Depends, Path, Response
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
-from hlas import identities, visitor_keys
 from hlas.api.admin.access import Admin, Tenant, TenantId, answer, content, router
 from hlas.api.documentation import problems, takes
-from hlas.identities import Algorithm, Key
+from hlas.tenants import visitor_keys
+from hlas.visitors import identities
+from hlas.visitors.identities import Algorithm, Key
 
 
 def _public_key(pem: str) -> str:

@@ -13,15 +13,18 @@ from fastapi.responses import RedirectResponse
 from fastapi.routing import APIRoute
 from pydantic import ValidationError
 
-from hlas import body, errors, signins, telemetry, tenants
+from hlas import errors, log
 from hlas.api.admin.access import Access, reach, require_room
 from hlas.api.console import cookies, pages
 from hlas.api.errors import report
-from hlas.asgi import header_values
-from hlas.gate import ADMIN
-from hlas.origins import Origin
+from hlas.http import body
+from hlas.http.asgi import header_values
+from hlas.http.gate import ADMIN
+from hlas.operators import sign_ins
 from hlas.services import Services
-from hlas.tenants import SLUG
+from hlas.tenants import tenants
+from hlas.tenants.tenants import SLUG
+from hlas.visitors.origins import Origin
 
 CONSOLE = "/console"
 SIGN_IN = "/console/sign-in"
@@ -49,7 +52,7 @@ class Visit(Access):
             template,
             status,
             me=self.administrator,
-            form_token=signins.form_token(self.secret),
+            form_token=sign_ins.form_token(self.secret),
             path=self.request.url.path,
             done=pages.DONE.get(self.request.query_params.get("done", "")),
             **values,
@@ -73,12 +76,12 @@ class ConsoleRoute(APIRoute):
             except RequestValidationError:
                 refusal = errors.NotFound()
             services: Services = request.app.state.services
-            report(refusal, telemetry.route_of(request.scope), services.metrics)
+            report(refusal, log.route_of(request.scope), services.metrics)
             answer = pages.page(
                 "problem.html",
                 refusal.status,
                 message=refusal.message,
-                request_id=telemetry.request_id(),
+                request_id=log.request_id(),
             )
             answer.headers.update(refusal.headers)
             return answer
@@ -121,7 +124,7 @@ async def read_form(request: Request, secret: str) -> Form:
     except ValueError:
         raise errors.InvalidRequest.at("body", kind="form_invalid") from None
     form = {name: value.replace("\r\n", "\n") for name, value in fields}
-    if not signins.is_form_token(secret, form.pop("form_token", "")):
+    if not sign_ins.is_form_token(secret, form.pop("form_token", "")):
         raise errors.FormRefused
     return form
 
@@ -134,11 +137,11 @@ async def require_signed_in(request: Request) -> Visit:
         raise SignInNeeded
     await require_room(request, secret)
     try:
-        administrator = await signins.holder(services.operators, secret)
+        administrator = await sign_ins.holder(services.operators, secret)
     except errors.InvalidAdminKey:
         await services.gate.admit(request.scope, ADMIN)
         raise SignInNeeded from None
-    telemetry.bind(administrator_id=administrator.id)
+    log.bind(administrator_id=administrator.id)
     await services.gate.admit_key(administrator.id)
     if request.method != "GET":
         require_own_page(request)
@@ -156,7 +159,7 @@ async def sent_form(_: Signed, request: Request) -> Form:
 
 async def require_tenant(visit: Signed, slug: Annotated[str, Path(pattern=SLUG)]) -> dict[str, Any]:
     found = await tenants.by_slug(visit.database, slug)
-    telemetry.bind(tenant_id=found["id"])
+    log.bind(tenant_id=found["id"])
     return found
 
 

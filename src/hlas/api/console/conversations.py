@@ -6,12 +6,13 @@ from uuid import UUID
 
 from fastapi import Request, Response
 
-from hlas import conversations, tenants
 from hlas.api.admin.access import answer
 from hlas.api.admin.conversations import HIGHEST_SEQ
 from hlas.api.console.access import CONSOLE, Signed, Tenant, go, identifier, router
 from hlas.api.console.overview import MOST_TENANTS
-from hlas.conversations import Search, Status
+from hlas.conversations import conversations
+from hlas.conversations.conversations import Search, Status
+from hlas.tenants import tenants
 
 PAGE = 25
 MESSAGES = 100

@@ -2,7 +2,7 @@
 
 from fastapi import Request, Response
 
-from hlas import telemetry
+from hlas import log
 from hlas.services import Services
 
 # Who is signed in, and which browser loaded the sign-in form.
@@ -35,4 +35,4 @@ def _full_name(request: Request, name: str) -> str:
 
 def _is_tls(request: Request) -> bool:
     services: Services = request.app.state.services
-    return telemetry.is_tls(request.scope, services.settings.trusted_proxies)
+    return log.is_tls(request.scope, services.settings.trusted_proxies)

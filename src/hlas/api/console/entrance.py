@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from fastapi import APIRouter, Request, Response
 
-from hlas import administrators, errors, signins, telemetry
+from hlas import errors, log
 from hlas.api.admin.access import require_room
 from hlas.api.assets import READ, REVALIDATE, answer
 from hlas.api.console import cookies, pages
@@ -20,8 +20,9 @@ from hlas.api.console.access import (
 )
 from hlas.api.errors import report
 from hlas.api.reads import LIMITED
-from hlas.gate import ADMIN
-from hlas.headers import page_headers
+from hlas.http.gate import ADMIN
+from hlas.http.headers import page_headers
+from hlas.operators import administrators, sign_ins
 from hlas.services import Services
 from hlas.web import assets
 
@@ -48,11 +49,11 @@ async def sign_in_page(request: Request) -> Response:
 def _sign_in_page(request: Request, status: int = 200, problem: str | None = None) -> Response:
     # One secret for all tabs of a browser, so that each of their forms works.
     known = cookies.read(request, cookies.FORM)
-    secret = known if signins.is_secret(known) else signins.new_secret()
+    secret = known if sign_ins.is_secret(known) else sign_ins.new_secret()
     shown = pages.page(
         "sign-in.html",
         status,
-        form_token=signins.form_token(secret),
+        form_token=sign_ins.form_token(secret),
         next=_own(request.query_params.get("next", "")),
         done=pages.DONE.get(request.query_params.get("done", "")),
         problem=problem,
@@ -78,14 +79,14 @@ async def sign_in(request: Request) -> Response:
         await services.gate.admit(request.scope, ADMIN)
         report(error, SIGN_IN, services.metrics)
         return _sign_in_page(request, error.status, "This key is unknown or was revoked.")
-    telemetry.bind(administrator_id=administrator.id)
+    log.bind(administrator_id=administrator.id)
     await services.gate.admit_key(administrator.id)
-    secret = await signins.begin(services.operators, administrator)
+    secret = await sign_ins.begin(services.operators, administrator)
     # From now on every process lets the secret pass, also from an address with bad tries.
-    await asyncio.sleep(signins.KNOWN_SECONDS)
-    telemetry.info("console_signed_in")
+    await asyncio.sleep(sign_ins.KNOWN_SECONDS)
+    log.info("console_signed_in")
     gone = go(_own(request.query_params.get("next", "")))
-    cookies.write(request, gone, cookies.SESSION, secret, signins.SECONDS)
+    cookies.write(request, gone, cookies.SESSION, secret, sign_ins.SECONDS)
     return gone
 
 
@@ -93,8 +94,8 @@ async def sign_in(request: Request) -> Response:
 async def sign_out(request: Request) -> Response:
     visit = await require_signed_in(request)
     services: Services = request.app.state.services
-    await signins.end(services.operators, visit.secret)
-    telemetry.info("console_signed_out")
+    await sign_ins.end(services.operators, visit.secret)
+    log.info("console_signed_out")
     gone = go(SIGN_IN, "bye")
     cookies.write(request, gone, cookies.SESSION, "", 0)
     return gone

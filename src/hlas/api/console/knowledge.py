@@ -6,7 +6,6 @@ from uuid import UUID
 from fastapi import Response
 from pydantic import ValidationError
 
-from hlas import knowledge, language, revisions
 from hlas.agent.knowledge import THRESHOLD
 from hlas.api.admin.knowledge import NewEntry
 from hlas.api.console.access import (
@@ -22,6 +21,8 @@ from hlas.api.console.access import (
     identifier,
     router,
 )
+from hlas.knowledge import entries, language
+from hlas.tenants import revisions
 
 PAGE = 50
 LONGEST_QUESTION_TRIED = 500
@@ -44,12 +45,12 @@ async def _list_page(
     problems: dict[str, str] | None = None,
 ) -> Response:
     tenant_id = UUID(tenant["id"])
-    found = await knowledge.paged(visit.database, tenant_id, identifier(after), PAGE + 1)
+    found = await entries.paged(visit.database, tenant_id, identifier(after), PAGE + 1)
     shown = found[:PAGE]
     matches = []
     if ask and "\0" not in ask:
         spoken = language.detect(ask) or "en"
-        ranked = await knowledge.rank(visit.database, tenant["id"], ask, spoken)
+        ranked = await entries.rank(visit.database, tenant["id"], ask, spoken)
         matches = [match for match in ranked if match.confidence >= WORTH_SHOWING]
     return visit.page(
         "knowledge.html",
@@ -65,7 +66,7 @@ async def _list_page(
     )
 
 
-def _entry(form: Form) -> knowledge.Entry:
+def _entry(form: Form) -> entries.Entry:
     keywords = [word.strip() for word in form.get("keywords", "").split(",")]
     return NewEntry.model_validate(
         {
@@ -83,7 +84,7 @@ async def add_entry(visit: Signed, tenant: Tenant, form: Sent) -> Response:
         entry = _entry(form)
     except ValidationError as error:
         return await _list_page(visit, tenant, 422, form=form, problems=complaints(error))
-    problem = await attempt(knowledge.add(visit.database, UUID(tenant["id"]), entry, visit.change))
+    problem = await attempt(entries.add(visit.database, UUID(tenant["id"]), entry, visit.change))
     if problem:
         return await _list_page(visit, tenant, 409, form=form, problems={"question": problem})
     return go(f"{CONSOLE}/tenants/{tenant['slug']}/knowledge", "added")
@@ -91,7 +92,7 @@ async def add_entry(visit: Signed, tenant: Tenant, form: Sent) -> Response:
 
 @router.get("/tenants/{slug}/knowledge/{entry_id}")
 async def entry_page(visit: Signed, tenant: Tenant, entry_id: UUID) -> Response:
-    entry = await knowledge.by_id(visit.database, UUID(tenant["id"]), entry_id)
+    entry = await entries.by_id(visit.database, UUID(tenant["id"]), entry_id)
     return _page(visit, tenant, entry)
 
 
@@ -123,14 +124,14 @@ def _page(
 @router.post("/tenants/{slug}/knowledge/{entry_id}")
 async def change_entry(visit: Signed, tenant: Tenant, entry_id: UUID, form: Sent) -> Response:
     tenant_id = UUID(tenant["id"])
-    stored = await knowledge.by_id(visit.database, tenant_id, entry_id)
+    stored = await entries.by_id(visit.database, tenant_id, entry_id)
     try:
         entry = _entry(form)
     except ValidationError as error:
         return _page(visit, tenant, stored, 422, form, complaints(error))
     expected = frozenset({form.get("revision", "")})
     problem = await attempt(
-        knowledge.update(visit.database, tenant_id, entry_id, entry, expected, visit.change)
+        entries.update(visit.database, tenant_id, entry_id, entry, expected, visit.change)
     )
     if problem:
         return _page(visit, tenant, stored, 409, form, {"question": problem})
@@ -139,5 +140,5 @@ async def change_entry(visit: Signed, tenant: Tenant, entry_id: UUID, form: Sent
 
 @router.post("/tenants/{slug}/knowledge/{entry_id}/remove")
 async def remove_entry(visit: Signed, tenant: Tenant, entry_id: UUID) -> Response:
-    await knowledge.remove_one(visit.database, UUID(tenant["id"]), entry_id, change=visit.change)
+    await entries.remove_one(visit.database, UUID(tenant["id"]), entry_id, change=visit.change)
     return go(f"{CONSOLE}/tenants/{tenant['slug']}/knowledge", "removed")

@@ -5,7 +5,6 @@ from typing import Any
 from fastapi import Response
 from pydantic import ValidationError
 
-from hlas import revisions
 from hlas.api.console.access import (
     CONSOLE,
     Form,
@@ -18,7 +17,8 @@ from hlas.api.console.access import (
     router,
 )
 from hlas.api.console.tenants import save
-from hlas.looks import Looks
+from hlas.tenants import revisions
+from hlas.tenants.looks import Looks
 
 # The form's fields in order: name, title, kind, longest value, hint.
 TEXTS = (

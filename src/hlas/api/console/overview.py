@@ -6,11 +6,12 @@ from uuid import UUID
 
 from fastapi import Response
 
-from hlas import tenants, traffic
 from hlas.api.console.access import Signed, Visit, chosen_tenant, router
 from hlas.api.console.plots import RANGES, Counts, Plot, Range, columns, lines, percentile
-from hlas.db import Row
-from hlas.metrics import BUCKETS
+from hlas.observe import traffic
+from hlas.observe.metrics import BUCKETS
+from hlas.store.db import Row
+from hlas.tenants import tenants
 
 # A list to choose a tenant from is no use beyond this.
 MOST_TENANTS = 500

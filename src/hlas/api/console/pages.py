@@ -9,7 +9,7 @@ from fastapi import Response
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from hlas.headers import page_headers
+from hlas.http.headers import page_headers
 from hlas.web.assets import HERE
 
 TEMPLATES = HERE / "console" / "templates"

@@ -7,9 +7,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Literal
 
 from hlas.api.console import pages
-from hlas.db import Row
-from hlas.metrics import BUCKETS, LATENCY
-from hlas.traffic import Span
+from hlas.observe.metrics import BUCKETS, LATENCY
+from hlas.observe.traffic import Span
+from hlas.store.db import Row
 
 RangeName = Literal["hour", "day", "week"]
 

@@ -6,10 +6,12 @@ from uuid import UUID
 
 from fastapi import Response
 
-from hlas import audit, errors, incidents, tenants, traffic
+from hlas import errors
 from hlas.api.console.access import Signed, Visit, chosen_tenant, identifier, router
 from hlas.api.console.overview import MOST_TENANTS
-from hlas.tenants import SLUG
+from hlas.observe import incidents, traffic
+from hlas.tenants import audit, tenants
+from hlas.tenants.tenants import SLUG
 
 PAGE = 50
 REASONS = ("rate_limited", "payload_too_large", "text_too_long", "rate_limited_dry_run")

@@ -7,7 +7,6 @@ from uuid import UUID
 from fastapi import Request, Response
 from pydantic import ValidationError
 
-from hlas import revisions, tenants, visitor_keys
 from hlas.api.admin.tenants import NewDomain
 from hlas.api.console.access import (
     CONSOLE,
@@ -23,9 +22,10 @@ from hlas.api.console.access import (
     number,
     router,
 )
-from hlas.gate import OVERRIDES
+from hlas.http.gate import OVERRIDES
 from hlas.services import Services
-from hlas.tenants import OPERATORS_ONLY, SLUG, NewTenant, TenantChanges
+from hlas.tenants import revisions, tenants, visitor_keys
+from hlas.tenants.tenants import OPERATORS_ONLY, SLUG, NewTenant, TenantChanges
 from hlas.web import assets
 
 PAGE = 100

@@ -5,10 +5,11 @@ from uuid import UUID
 from fastapi import Response
 from pydantic import ValidationError
 
-from hlas import errors, visitor_keys
+from hlas import errors
 from hlas.api.admin.visitor_keys import NewVisitorKey
 from hlas.api.console.access import CONSOLE, Sent, Signed, Tenant, complaints, go, router
 from hlas.api.console.tenants import tenant_page
+from hlas.tenants import visitor_keys
 
 
 @router.post("/tenants/{slug}/visitor-keys")

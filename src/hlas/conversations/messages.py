@@ -1,0 +1,150 @@
+"""Visitors' messages: retry-safe create, history, and the reaping of old keys."""
+
+import hashlib
+import re
+from collections.abc import Sequence
+from typing import Any, ClassVar, Literal
+
+import orjson
+import uuid_utils
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
+from pydantic_core import PydanticCustomError
+
+from hlas import errors
+from hlas.payloads import Metadata, invalid, loads
+from hlas.store.db import Database, Queries, Row
+from hlas.store.writer import Draft, Writer, Written
+from hlas.visitors.sessions import require_standing
+from hlas.visitors.tokens import Session
+
+queries = Queries.beside(__file__)
+
+Role = Literal["user", "assistant", "operator", "system"]
+
+REAP_ROWS = 500
+# A page of history, as stored: what a reader that does not read can hold here.
+PAGE_BYTES = 1024 * 1024
+
+_KEY = re.compile(r"[\x21-\x7e]{1,255}", re.ASCII)
+
+
+class NewMessage(BaseModel):
+    """A visitor's message."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    text: str = Field(description="what the visitor says; trimmed, counted in code points")
+    metadata: Metadata = Field(
+        default_factory=dict, description="anything the page wants to keep with the message"
+    )
+
+    # Rises when the hashed form changes; a stored hash starts with the version that made it.
+    HASH_VERSION: ClassVar[int] = 1
+
+    @field_validator("text")
+    @classmethod
+    def _trim(cls, text: str, info: ValidationInfo) -> str:
+        text = text.strip()
+        if not text:
+            raise PydanticCustomError("invalid_text", "empty")
+        if info.context and len(text) > info.context["longest"]:
+            raise PydanticCustomError("text_too_long", "too long")
+        if "\0" in text:
+            raise PydanticCustomError("invalid_character", "NUL")
+        return text
+
+    @classmethod
+    def parse(cls, body: bytes, longest: int) -> "NewMessage":
+        try:
+            return cls.model_validate(loads(body), context={"longest": longest})
+        except ValidationError as error:
+            kinds = {problem["type"] for problem in error.errors()}
+            if kinds == {"invalid_text"}:
+                raise errors.InvalidText from None
+            if kinds == {"text_too_long"}:
+                raise errors.TextTooLong from None
+            raise invalid(error) from None
+
+    def request_hash(self) -> bytes:
+        """The payload's identity: sorted keys, defaults left out, so new fields change nothing."""
+        payload: dict[str, Any] = {"text": self.text}
+        if self.metadata:
+            payload["metadata"] = self.metadata
+        canonical = orjson.dumps(payload, option=orjson.OPT_SORT_KEYS)
+        return bytes([self.HASH_VERSION]) + hashlib.sha256(canonical).digest()
+
+
+def parse_key(headers: Sequence[str]) -> str | None:
+    """The Idempotency-Key of a request: none, or exactly one valid one, quoted or not."""
+    if not headers:
+        return None
+    if len(headers) > 1:
+        raise errors.InvalidIdempotencyKey
+    key = headers[0].strip(" \t")
+    if len(key) >= 2 and key[0] == key[-1] == '"':
+        key = key[1:-1]
+    if not _KEY.fullmatch(key):
+        raise errors.InvalidIdempotencyKey
+    return key
+
+
+async def create(writer: Writer, session: Session, message: NewMessage, key: str | None) -> Written:
+    """Store a visitor's message, or replay what the same key stored before."""
+    return await writer.write(draft(session, message, key))
+
+
+def draft(session: Session, message: NewMessage, key: str | None) -> Draft:
+    """A visitor's message as the writer takes it, with the response it will have."""
+    message_id = str(uuid_utils.uuid7())
+    return Draft(
+        tenant_id=session.tenant_id,
+        conversation_id=session.conversation_id,
+        generation=session.generation,
+        message_id=message_id,
+        role="user",
+        content=message.text,
+        meta=orjson.dumps(message.metadata).decode() if message.metadata else "{}",
+        response=f'{{"conversation_id":"{session.conversation_id}","message_id":"{message_id}"}}',
+        key=key,
+        request_hash=message.request_hash() if key is not None else None,
+    )
+
+
+async def history(
+    database: Database, session: Session, *, limit: int, offset: int, after: int | None
+) -> dict[str, Any]:
+    """A page of the session's conversation, oldest first; at least one message, if there is one."""
+    start = offset if after is None else after
+    rows = await database.all(
+        queries.history, session.tenant_id, session.conversation_id, start, limit, PAGE_BYTES
+    )
+    require_standing(session, rows[0])
+    page = [row for row in rows if row["id"] is not None]
+    return {
+        "conversation_id": session.conversation_id,
+        "messages": [shown(row) for row in page],
+        "paging": {
+            "limit": limit,
+            "offset": offset if after is None else None,
+            "has_more": bool(page) and page[0]["available"] > len(page),
+            "next_after": page[-1]["seq"] if page else start,
+        },
+    }
+
+
+def shown(row: Row) -> dict[str, Any]:
+    """A stored message as everybody is shown it, visitors and administrators."""
+    return {
+        "id": str(row["id"]),
+        "seq": row["seq"],
+        "role": row["role"],
+        "content": row["content"],
+        "metadata": row["meta"],
+        "created_at": row["created_at"],
+    }
+
+
+async def reap_keys(operators: Database, ttl_hours: int, rows: int = REAP_ROWS) -> int:
+    """Forget one batch of keys past their time; 0 when none is left or another worker is at it."""
+    status = await operators.execute(queries.reap_keys, ttl_hours, rows)
+    return int(status.rpartition(" ")[2])

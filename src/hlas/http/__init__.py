@@ -1,0 +1,1 @@
+"""From the socket to a request and back."""

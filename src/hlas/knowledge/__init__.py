@@ -1,0 +1,1 @@
+"""What a tenant knows: entries, their ranking and files."""

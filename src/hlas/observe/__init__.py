@@ -1,0 +1,1 @@
+"""What went on: metrics, traces, traffic, incidents."""

@@ -1,0 +1,210 @@
+"""Prometheus metrics with fixed label values, right with one worker process or many."""
+
+import asyncio
+import os
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Protocol, TypeAlias
+
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    generate_latest,
+    multiprocess,
+)
+
+from hlas.observe.shared import Shared
+
+METHODS = {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
+LATENCY = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5)
+BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+SHARE_SECONDS = 0.5
+MULTIPROCESS = "PROMETHEUS_MULTIPROC_DIR"
+# Whose latency tenants are shown, and the names of its buckets: their upper bounds in seconds.
+MEASURED = "/widget/messages"
+BUCKETS = (*(f"{bound:g}" for bound in LATENCY), "inf")
+INCIDENTS = (
+    "origin_mismatches",
+    "conversation_mismatches",
+    "token_failures",
+    "identity_failures",
+    "limit_hits",
+)
+
+
+class Tally(Protocol):
+    """Counts by tenant, for the console."""
+
+    def count(self, kind: str, detail: str = "", tenant_id: str | None = None) -> None: ...
+
+    def block(self, reason: str, scope: str, route: str) -> None: ...
+
+
+# A counter and the values of its labels.
+_Labelled: TypeAlias = tuple[Counter, *tuple[str | int, ...]]
+
+
+def _no_times() -> list[float]:
+    """How many fell into each bucket, and the sum of all."""
+    return [0.0] * (len(BUCKETS) + 1)
+
+
+class _Latency(Histogram):
+    """Takes many observations at once."""
+
+    def add(self, times: Sequence[float]) -> None:
+        *counts, seconds = times
+        self._sum.inc(seconds)
+        for bucket, count in zip(self._buckets, counts, strict=True):
+            if count:
+                bucket.inc(count)
+
+
+class Metrics:
+    """Every metric of the service.
+
+    What each request counts is added up here first, by its labels, and handed over now and then:
+    with several workers Prometheus's own counters live in shared files and cost more than a limit
+    does.
+    """
+
+    def __init__(self, tally: Tally | None = None) -> None:
+        self.registry = CollectorRegistry()
+        self.page = Shared(self._render)
+        self._tally = tally
+        self._counted: defaultdict[_Labelled, int] = defaultdict(int)
+        self._timed: defaultdict[tuple[str, str], list[float]] = defaultdict(_no_times)
+        self._requests = self._counter(
+            "hlas_http_requests", "Answered requests", ("method", "route", "status")
+        )
+        self._duration = _Latency(
+            "hlas_http_request_duration_seconds",
+            "Time from a request's headers to its last byte",
+            ("method", "route"),
+            registry=self.registry,
+            buckets=LATENCY,
+        )
+        self._blocked = self._counter(
+            "hlas_blocked", "Refused requests", ("reason", "scope", "route")
+        )
+        self._idempotency = self._counter(
+            "hlas_idempotency", "Keyed requests that reached the store", ("outcome",)
+        )
+        self._sessions = self._counter("hlas_sessions", "Sessions asked for", ("outcome",))
+        self._messages = self._counter("hlas_messages", "Messages stored", ("role",))
+        self._auth = self._counter("hlas_auth_denied", "Refused tokens", ("reason",))
+        self._incidents = self._counter("hlas_incidents", "Signs of abuse at a tenant", ("kind",))
+        # There from the start, so that an alert sees the first one.
+        for kind in INCIDENTS:
+            self._incidents.labels(kind)
+        self.batch_size = Histogram(
+            "hlas_write_batch_size",
+            "Messages in one statement of the writer",
+            registry=self.registry,
+            buckets=BATCHES,
+        )
+        self.queue_depth = Gauge(
+            "hlas_write_queue_depth",
+            "Messages waiting for the writer",
+            registry=self.registry,
+            multiprocess_mode="livesum",
+        )
+        self.limits_local = Gauge(
+            "hlas_limits_local",
+            "Workers that keep limits by themselves because Redis is away",
+            registry=self.registry,
+            multiprocess_mode="livesum",
+        )
+
+    def _counter(self, name: str, text: str, labels: tuple[str, ...]) -> Counter:
+        return Counter(name, text, labels, registry=self.registry)
+
+    def request(self, method: str, route: str, status: int, seconds: float) -> None:
+        if method not in METHODS:
+            method = "OTHER"
+        self._counted[self._requests, method, route, status] += 1
+        bucket = bisect_left(LATENCY, seconds)
+        times = self._timed[method, route]
+        times[bucket] += 1
+        times[-1] += seconds
+        if route == MEASURED and status == 200 and self._tally is not None:
+            self._tally.count("latency", BUCKETS[bucket])
+
+    def blocked(self, reason: str, scope: str, route: str) -> None:
+        self._counted[self._blocked, reason, scope, route] += 1
+        if self._tally is not None:
+            self._tally.block(reason, scope, route)
+
+    def idempotency(self, outcome: str) -> None:
+        self._counted[self._idempotency, outcome] += 1
+        if self._tally is not None:
+            self._tally.count("idempotency", outcome)
+
+    def session(self, outcome: str) -> None:
+        self._counted[self._sessions, outcome] += 1
+        if self._tally is not None:
+            self._tally.count("session", outcome)
+
+    def message(self, role: str) -> None:
+        self._counted[self._messages, role] += 1
+        if self._tally is not None:
+            self._tally.count("message", role)
+
+    def auth_denied(self, reason: str, tenant_id: str | None = None) -> None:
+        self._counted[self._auth, reason] += 1
+        if self._tally is not None:
+            self._tally.count("auth", reason, tenant_id)
+
+    def incident(self, kind: str) -> None:
+        self._incidents.labels(kind).inc()
+
+    def batch(self, rows: int, waiting: int) -> None:
+        self.batch_size.observe(rows)
+        self.queue_depth.set(waiting)
+
+    async def share(self) -> None:
+        """Let the other workers see this one's numbers, at most a moment late."""
+        while True:
+            await asyncio.sleep(SHARE_SECONDS)
+            self.hand_over()
+
+    def hand_over(self) -> None:
+        """Give Prometheus's counters what was added up since the last time."""
+        counted, self._counted = self._counted, defaultdict(int)
+        timed, self._timed = self._timed, defaultdict(_no_times)
+        for (counter, *labels), count in counted.items():
+            counter.labels(*labels).inc(count)
+        for (method, route), times in timed.items():
+            self._duration.labels(method, route).add(times)
+
+    async def _render(self) -> bytes:
+        """In a thread: with many series it takes longer than a message may wait."""
+        self.hand_over()
+        return await asyncio.to_thread(self._text)
+
+    def _text(self) -> bytes:
+        """What Prometheus reads: this process's numbers, or the sum over all workers."""
+        if MULTIPROCESS not in os.environ:
+            return generate_latest(self.registry)
+        registry = CollectorRegistry()
+        multiprocess.MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
+        return generate_latest(registry)
+
+
+def share_between_workers(directory: Path) -> Callable[[], None]:
+    """Before the first metric is made: let every worker write to files that any of them can sum."""
+    directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+    for stale in directory.glob("*.db"):
+        stale.unlink()
+    os.environ[MULTIPROCESS] = str(directory)
+
+    def forget() -> None:
+        os.environ.pop(MULTIPROCESS, None)
+        for file in directory.glob("*.db"):
+            file.unlink(missing_ok=True)
+
+    return forget

@@ -1,0 +1,1 @@
+"""Administrators, their keys and sign-ins."""

@@ -1,0 +1,95 @@
+"""Administrators signed in at the console: a random secret in their browser, its hash with us."""
+
+import asyncio
+import hashlib
+import hmac
+import re
+import secrets
+import time
+from collections.abc import Callable
+from uuid import UUID
+
+import uuid_utils
+
+from hlas.errors import InvalidAdminKey
+from hlas.operators import administrators
+from hlas.operators.administrators import Administrator
+from hlas.store.db import Database, Queries
+
+queries = Queries.beside(__file__)
+
+SECONDS = 12 * 3600
+# A new sign-in is known everywhere after this time, so signing in takes that long.
+KNOWN_SECONDS = 0.25
+_SECRET = re.compile(r"[A-Za-z0-9_-]{43}")
+
+
+def new_secret() -> str:
+    return secrets.token_urlsafe(32)
+
+
+def is_secret(text: str) -> bool:
+    """Whether this looks like a secret of ours."""
+    return _SECRET.fullmatch(text) is not None
+
+
+async def begin(operators: Database, administrator: Administrator) -> str:
+    """Sign in the holder of a verified key; their browser keeps the secret instead of the key."""
+    secret = new_secret()
+    identifier, holder_id = UUID(str(uuid_utils.uuid7())), UUID(administrator.id)
+    await operators.execute(queries.add_signin, identifier, holder_id, _hash(secret))
+    await operators.execute(queries.forget_signins, holder_id)
+    return secret
+
+
+async def holder(operators: Database, secret: str) -> Administrator:
+    """Who is signed in with this secret; what does not look like one costs no SQL."""
+    if not is_secret(secret):
+        raise InvalidAdminKey
+    row = await operators.one(queries.signin_by_secret, _hash(secret))
+    if row is None:
+        raise InvalidAdminKey
+    if row["rested"]:
+        await operators.execute(queries.note_signin, row["tenant_id"], row["id"])
+    return await administrators.standing(operators, str(row["administrator_id"]))
+
+
+async def end(operators: Database, secret: str) -> None:
+    await operators.execute(queries.end_signin, _hash(secret))
+
+
+def form_token(secret: str) -> str:
+    """What every form of this browser must carry: a page elsewhere cannot know it."""
+    return hmac.new(secret.encode(), b"console form", hashlib.sha256).hexdigest()
+
+
+def is_form_token(secret: str, given: str) -> bool:
+    # Without a secret the token would be a constant that everybody can compute.
+    return is_secret(secret) and hmac.compare_digest(form_token(secret).encode(), given.encode())
+
+
+class KnownSecrets:
+    """Digests of every key and sign-in that is valid, at most KNOWN_SECONDS old.
+
+    They tell good from bad without a query for each try, however many tries there are.
+    """
+
+    def __init__(self, operators: Database, clock: Callable[[], float] = time.monotonic) -> None:
+        self._operators = operators
+        self._clock = clock
+        self._digests: frozenset[bytes] = frozenset()
+        self._load_after = 0.0
+        self._loading = asyncio.Lock()
+
+    async def hold(self, secret: str) -> bool:
+        async with self._loading:
+            if self._clock() >= self._load_after:
+                # Also after a failure, or tries would reach the database after all.
+                self._load_after = self._clock() + KNOWN_SECONDS
+                rows = await self._operators.all(queries.known_digests)
+                self._digests = frozenset(row["digest"] for row in rows)
+        return _hash(secret) in self._digests
+
+
+def _hash(secret: str) -> bytes:
+    return hashlib.sha256(secret.encode()).digest()

@@ -1,0 +1,1 @@
+"""Requests that we make to addresses which others name."""

@@ -1,0 +1,81 @@
+"""Where requests of ours go when somebody else chose the address."""
+
+import re
+from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
+from string import ascii_letters, digits, punctuation
+from typing import Self
+from urllib.parse import quote
+
+import idna
+
+from hlas.visitors.origins import Origin
+
+LONGEST = 2000
+
+# The only IPv6 addresses that are given to hosts of the public internet.
+_UNICAST = IPv6Network("2000::/3")
+_NAT64 = IPv6Network("64:ff9b::/96")
+_PLAIN = ascii_letters + digits + punctuation
+
+
+@dataclass(frozen=True, slots=True)
+class Destination:
+    """An http or https address without user, password and fragment, in ASCII."""
+
+    origin: Origin
+    # Path and query, as they stand in the request.
+    target: str
+
+    @classmethod
+    def parse(cls, text: str) -> Self | None:
+        """Read what people type or a redirect says; None for anything but http and https."""
+        found = re.fullmatch(r"(https?://)([^/?#]*)([^#]*)(#.*)?", text, re.DOTALL | re.IGNORECASE)
+        if found is None or len(text) > LONGEST:
+            return None
+        scheme, authority, rest, _ = found.groups()
+        origin = Origin.parse(scheme + _ascii(authority))
+        if origin is None:
+            return None
+        target = rest if rest.startswith("/") else f"/{rest}"
+        return cls(origin, quote(target, safe=_PLAIN, errors="replace"))
+
+    def __str__(self) -> str:
+        return f"{self.origin}{self.target}"
+
+
+def _ascii(authority: str) -> str:
+    """A host with other letters as its xn-- name; what has none stays, to be refused."""
+    host, colon, port = authority.partition(":")
+    if host.isascii():
+        return authority
+    try:
+        return idna.encode(host, uts46=True).decode() + colon + port
+    except (idna.IDNAError, UnicodeError):
+        return authority
+
+
+def is_public(text: str) -> bool:
+    """Whether an address, as the socket has it, belongs to a host of the public internet.
+
+    Not loopback, private, shared (100.64/10), link-local, multicast or reserved, in IPv4, IPv6 or
+    IPv4 inside IPv6. Ask about the address that is connected to: a name may resolve to another one
+    the next time.
+    """
+    try:
+        address = ip_address(text)
+    except ValueError:
+        return False
+    if isinstance(address, IPv6Address):
+        inner = _inner(address)
+        if inner is None:
+            return address in _UNICAST and address.is_global
+        address = inner
+    return address.is_global and not address.is_multicast
+
+
+def _inner(address: IPv6Address) -> IPv4Address | None:
+    """The IPv4 address that packets to this one go to in the end."""
+    if address in _NAT64:
+        return IPv4Address(int(address) & 0xFFFF_FFFF)
+    return address.ipv4_mapped or address.sixtofour

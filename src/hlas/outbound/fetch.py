@@ -1,0 +1,160 @@
+"""One request to an address that an operator named: bounded in time, size and reach."""
+
+import asyncio
+import socket
+import ssl
+from dataclasses import dataclass
+from email.message import Message
+from urllib.parse import urljoin
+
+import httptools
+
+from hlas.outbound.destinations import Destination, is_public
+from hlas.visitors.origins import Origin
+
+# For everything: names, redirects and the body.
+SECONDS = 10.0
+LARGEST_BODY = 2 * 2**20
+LARGEST_HEAD = 64 * 2**10
+MOST_REDIRECTS = 5
+
+_REDIRECTS = {301, 302, 303, 307, 308}
+
+
+class Unreachable(Exception):
+    """There is no answer from an address; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """An answer, and the address that it came from after all redirects."""
+
+    url: str
+    status: int
+    headers: Message
+    body: bytes
+
+
+async def fetch(url: str, *, method: str = "GET", follow: bool = False, **headers: str) -> Fetched:
+    """Send one request, without a proxy; `follow` up to 5 redirects.
+
+    The operator may name an address of their own network. A redirect from a public address may
+    not lead there.
+    """
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    public_only = False
+    try:
+        async with asyncio.timeout(SECONDS):
+            for _ in range(MOST_REDIRECTS + 1):
+                destination = Destination.parse(url)
+                if destination is None:
+                    raise Unreachable("it redirects to something that is no http or https address")
+                fetched, peer = await _ask(destination, method, named, public_only=public_only)
+                location = fetched.headers.get("Location")
+                if not follow or fetched.status not in _REDIRECTS or not location:
+                    return fetched
+                public_only = public_only or is_public(peer)
+                url = urljoin(fetched.url, location)
+    except TimeoutError:
+        raise Unreachable(f"no complete answer within {SECONDS:.0f} s") from None
+    except OSError as error:
+        raise Unreachable(error.strerror or str(error)) from None
+    except (ValueError, httptools.HttpParserError):
+        raise Unreachable("it does not answer in HTTP") from None
+    raise Unreachable(f"it redirects more than {MOST_REDIRECTS} times")
+
+
+async def _ask(
+    destination: Destination, method: str, headers: dict[str, str], *, public_only: bool
+) -> tuple[Fetched, str]:
+    """The answer, and the IP address that gave it."""
+    origin = destination.origin
+    lines = [
+        f"{method} {destination.target} HTTP/1.1",
+        f"Host: {str(origin).partition('://')[2]}",
+        "User-Agent: hlas-doctor",
+        "Accept-Encoding: identity",
+        "Connection: close",
+        *(f"{name}: {value}" for name, value in headers.items()),
+    ]
+    reader, writer, peer = await _connect(origin, public_only=public_only)
+    try:
+        writer.write("\r\n".join([*lines, "", ""]).encode())
+        answer = await _read(reader)
+    finally:
+        writer.transport.abort()
+    fetched = Fetched(str(destination), answer.status, answer.headers, bytes(answer.body))
+    return fetched, peer
+
+
+async def _connect(
+    origin: Origin, *, public_only: bool
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter, str]:
+    """Resolve once and connect to what was checked: a name cannot change in between."""
+    host = origin.host.strip("[]")
+    loop = asyncio.get_running_loop()
+    found = await loop.getaddrinfo(host, origin.port, type=socket.SOCK_STREAM)
+    addresses = [str(one[4][0]) for one in found]
+    if public_only and not all(is_public(one) for one in addresses):
+        raise Unreachable(f"it redirects from a public address to {host}, which is not public")
+    context = ssl.create_default_context() if origin.scheme == "https" else None
+    name = host if context else None
+    failure: OSError = OSError("the name has no address")
+    for address in addresses:
+        try:
+            reader, writer = await asyncio.open_connection(
+                address, origin.port, ssl=context, server_hostname=name
+            )
+        except OSError as error:
+            failure = error
+        else:
+            return reader, writer, address
+    raise failure
+
+
+class _Answer:
+    """Collects what the parser reports."""
+
+    def __init__(self) -> None:
+        self.parser = httptools.HttpResponseParser(self)
+        self.status = 0
+        self.headers = Message()
+        self.body = bytearray()
+        self.is_complete = False
+
+    def on_message_begin(self) -> None:
+        if not self.is_complete:
+            self.headers = Message()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self.headers[name.decode("latin-1")] = value.decode("latin-1")
+
+    def on_headers_complete(self) -> None:
+        # Interim answers (100, 103) come before the one that counts.
+        status = self.parser.get_status_code()
+        self.status = status if status >= 200 else 0
+
+    def on_body(self, body: bytes) -> None:
+        self.body += body
+
+    def on_message_complete(self) -> None:
+        self.is_complete = self.status != 0
+
+
+async def _read(reader: asyncio.StreamReader) -> _Answer:
+    answer, received = _Answer(), 0
+    while not answer.is_complete and len(answer.body) < LARGEST_BODY:
+        data = await reader.read(65536)
+        received += len(data)
+        if not data or (not answer.status and received > LARGEST_HEAD):
+            break
+        try:
+            answer.parser.feed_data(data)
+        except httptools.HttpParserError:
+            # What follows a whole answer does not matter.
+            if not answer.is_complete:
+                raise
+    if not answer.status:
+        raise Unreachable("it closed the connection, or sent too much, before it answered")
+    del answer.body[LARGEST_BODY:]
+    return answer

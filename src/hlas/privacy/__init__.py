@@ -1,0 +1,1 @@
+"""Export, erase and anonymise visitors' data; retention."""

@@ -1,0 +1,39 @@
+"""Conversations that have outlived the days their tenant keeps them."""
+
+from uuid import UUID
+
+import asyncpg
+
+from hlas.privacy import privacy
+from hlas.privacy.privacy import Count, Subject
+from hlas.store.db import Database, Queries
+from hlas.tenants.audit import Change
+
+queries = Queries.beside(__file__)
+
+RETENTION = Change(actor="retention")
+
+
+async def run(operators: Database) -> dict[str, Count]:
+    """Delete what is too old, of every tenant that keeps only so long; the counts by slug.
+
+    While another worker is at it there is nothing to do.
+    """
+    removed: dict[str, Count] = {}
+    for tenant in await operators.all(queries.tenants_with_retention):
+        done = await _retire(operators, tenant["id"], tenant["retention_days"])
+        if done:
+            removed[tenant["slug"]] = done
+    return removed
+
+
+async def _retire(operators: Database, tenant_id: UUID, days: int) -> Count:
+    async def batch(connection: asyncpg.Connection, done: Count) -> bool:
+        rows = await connection.fetch(
+            queries.next_to_retire, tenant_id, days, privacy.BATCH_CONVERSATIONS
+        )
+        await privacy.remove_some(connection, rows, done)
+        return bool(rows)
+
+    whose = Subject(tenant_id)
+    return await privacy.in_batches(operators, batch, RETENTION, whose, "retention.remove")

@@ -1,0 +1,1 @@
+"""PostgreSQL: connections, the writer, migrations, the embedded server, backups."""

@@ -1,0 +1,253 @@
+"""The way to PostgreSQL: a login for each role, queries from .sql files, one error for "away"."""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Self, TypeAlias
+
+import asyncpg
+import orjson
+
+from hlas.errors import Unavailable
+from hlas.settings import ConfigurationError
+from hlas.store.logins import Login, Logins
+
+Row: TypeAlias = asyncpg.Record
+
+# Visitors get their answer within 3 s: what waits longer than this is reported as unavailable.
+ACQUIRE_SECONDS = 1.0
+STATEMENT_SECONDS = 1.5
+CONNECT_SECONDS = 1.5
+
+AWAY = (
+    OSError,
+    TimeoutError,
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,
+    asyncpg.PostgresConnectionError,
+    asyncpg.OperatorInterventionError,
+    asyncpg.InsufficientResourcesError,
+    asyncpg.InvalidAuthorizationSpecificationError,
+    asyncpg.InvalidCatalogNameError,
+    asyncpg.LockNotAvailableError,
+    asyncpg.ReadOnlySQLTransactionError,
+)
+
+_NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
+
+
+class Queries:
+    """The queries of one noun: `-- name: x` in its .sql file is `queries.x` here."""
+
+    def __init__(self, path: Path) -> None:
+        _, *parts = _NAME.split(path.read_text("utf-8"))
+        self.by_name = dict(zip(parts[::2], (text.strip() for text in parts[1::2]), strict=True))
+
+    @classmethod
+    def beside(cls, module_file: str) -> Self:
+        return cls(Path(module_file).with_suffix(".sql"))
+
+    def __getattr__(self, name: str) -> str:
+        try:
+            return str(self.by_name[name])
+        except KeyError:
+            raise AttributeError(name) from None
+
+
+class _Connection(asyncpg.Connection):  # type: ignore[misc]  # asyncpg has no types
+    """No reset query on release: nothing but transaction-local state is ever set."""
+
+    def get_reset_query(self) -> str:
+        return ""
+
+
+async def _use_json(connection: asyncpg.Connection) -> None:
+    for kind in ("json", "jsonb"):
+        await connection.set_type_codec(
+            kind, schema="pg_catalog", encoder=_dump, decoder=orjson.loads
+        )
+
+
+def _dump(value: Any) -> str:
+    return orjson.dumps(value).decode()
+
+
+async def connect(
+    url: str, login: Login | None = None, *, seconds: float = 10, **settings: str
+) -> asyncpg.Connection:
+    """One connection of its own, as the user in the address or as another one."""
+    return await asyncpg.connect(
+        url,
+        **_credentials(login),
+        server_settings={"application_name": "hlas", **settings},
+        timeout=seconds,
+        connection_class=_Connection,
+    )
+
+
+def _credentials(login: Login | None) -> dict[str, str]:
+    """What is given beside an address goes before what stands in it."""
+    return {"user": login.user, "password": login.password} if login else {}
+
+
+async def log_in(
+    logins: Logins, role: str, *, seconds: float = 10, **settings: str
+) -> asyncpg.Connection:
+    """One connection of its own as a role, which it cannot leave: it is nobody else's member."""
+    return await connect(logins.owner_url, logins.login(role), seconds=seconds, **settings)
+
+
+def columns(rows: Sequence[tuple[Any, ...]]) -> list[list[Any]]:
+    """Rows as the arrays that `unnest` makes rows of again."""
+    return [list(column) for column in zip(*rows, strict=True)]
+
+
+class Database:
+    """Queries as one role. A single statement commits by itself; transaction() is for more."""
+
+    def __init__(self, pool: asyncpg.Pool, turns: asyncio.Semaphore) -> None:
+        self._pool = pool
+        # The pool gives a free connection to whoever asks first at that moment, and those who wait
+        # go to the end again: under load some would wait twenty times longer than most.
+        self._turns = turns
+
+    @classmethod
+    async def open(
+        cls,
+        logins: Logins,
+        role: str,
+        *,
+        size: int = 8,
+        statement_seconds: float = STATEMENT_SECONDS,
+    ) -> Self:
+        pool = await asyncpg.create_pool(
+            logins.owner_url,
+            **_credentials(logins.login(role)),
+            min_size=0,
+            max_size=size,
+            timeout=CONNECT_SECONDS,
+            command_timeout=statement_seconds,
+            max_inactive_connection_lifetime=300,
+            init=_use_json,
+            connection_class=_Connection,
+            # Poolers refuse other parameters: they are settings of the role (migrations/roles.py).
+            server_settings={"application_name": "hlas"},
+        )
+        return cls(pool, asyncio.Semaphore(size))
+
+    async def close(self) -> None:
+        try:
+            await asyncio.wait_for(self._pool.close(), 5)
+        except AWAY:
+            self._pool.terminate()
+
+    async def _borrow(self) -> asyncpg.Connection:
+        async with asyncio.timeout(ACQUIRE_SECONDS):
+            await self._turns.acquire()
+            try:
+                return await self._pool.acquire()
+            except BaseException:
+                self._turns.release()
+                raise
+
+    async def _give_back(self, connection: asyncpg.Connection) -> None:
+        try:
+            await self._pool.release(connection)
+        finally:
+            self._turns.release()
+
+    async def _run(self, call: Callable[[asyncpg.Connection], Awaitable[Any]]) -> Any:
+        try:
+            connection = await self._borrow()
+            try:
+                return await call(connection)
+            finally:
+                await self._give_back(connection)
+        except AWAY as error:
+            raise Unavailable from error
+
+    async def one(self, query: str, *arguments: Any) -> Row | None:
+        return await self._run(lambda connection: connection.fetchrow(query, *arguments))
+
+    async def all(self, query: str, *arguments: Any) -> list[Row]:
+        rows: list[Row] = await self._run(lambda connection: connection.fetch(query, *arguments))
+        return rows
+
+    async def execute(self, query: str, *arguments: Any) -> str:
+        return str(await self._run(lambda connection: connection.execute(query, *arguments)))
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[asyncpg.Connection]:
+        """Two or more statements together. Nothing slow may be awaited inside."""
+        try:
+            connection = await self._borrow()
+            try:
+                async with connection.transaction():
+                    yield connection
+            finally:
+                await self._give_back(connection)
+        except AWAY as error:
+            raise Unavailable from error
+
+
+class Confined(Database):
+    """A database as one tenant: every statement runs where row-level security shows only its rows.
+
+    Fit for a role that is bound by it; the role of operators is not.
+    """
+
+    def __init__(self, database: Database, tenant_id: str) -> None:
+        super().__init__(database._pool, database._turns)  # noqa: SLF001  # the same, as one tenant
+        self._tenant_id = tenant_id
+
+    async def _run(self, call: Callable[[asyncpg.Connection], Awaitable[Any]]) -> Any:
+        async with self.transaction() as connection:
+            return await call(connection)
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[asyncpg.Connection]:
+        async with super().transaction() as connection:
+            await connection.execute(
+                "select set_config('app.tenant_id', $1, true)", self._tenant_id
+            )
+            yield connection
+
+
+queries = Queries.beside(__file__)
+
+
+async def check_role(database: Database, role: str) -> None:
+    """Refuse to serve with rights that would let a query out of its tenant."""
+    session = await database.one(queries.session)
+    if session is None or {session["session_name"], session["current_name"]} != {role}:
+        name = session["current_name"] if session else "unknown"
+        reason = f"they run as {name}"
+    elif session["tenant"]:
+        reason = "app.tenant_id is set before any tenant is known"
+    else:
+        [rights] = await database.all(queries.roles, [role])
+        reason = unsafe(rights)
+    if reason:
+        raise ConfigurationError(
+            f"DATABASE_URL: connections must log in as the role {role}, which is no superuser, no "
+            f"table owner, no member of another role and bound by row-level security; {reason}"
+        )
+
+
+async def find_roles(connection: asyncpg.Connection, names: Sequence[str]) -> list[Row]:
+    """The roles of these names, as far as they are there."""
+    rows: list[Row] = await connection.fetch(queries.roles, names)
+    return rows
+
+
+def unsafe(role: Row) -> str:
+    """How a serving role could get out of its tenant; empty when it cannot."""
+    if role["mighty"]:
+        return f"{role['name']} may bypass the isolation of tenants"
+    if role["owner"]:
+        return f"{role['name']} owns tables, and could switch their isolation off"
+    if role["member"]:
+        return f"{role['name']} is a member of another role, and could switch to it"
+    return ""

@@ -1,0 +1,1 @@
+"""Site owners: their settings, looks, keys, and who changed what."""

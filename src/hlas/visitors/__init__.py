@@ -1,0 +1,1 @@
+"""Visitors of a tenant's site: origins, sessions, tokens, identities."""

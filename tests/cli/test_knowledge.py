@@ -1,0 +1,83 @@
+"""`hlas knowledge` as people run it: a process, its output and its exit code."""
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import orjson
+
+from hlas.store.db import Database
+from hlas.tenants import tenants
+
+
+class Outcome(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+async def hlas(database_url: str, *arguments: str) -> Outcome:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        *("-c", "from hlas.cli import main; main()", *arguments),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        env={
+            **os.environ,
+            "DATABASE_URL": database_url,
+            "WIDGET_SESSION_JWT_SECRET": "a secret for tests that is long enough",
+        },
+    )
+    out, err = await process.communicate()
+    return Outcome(process.returncode or 0, out.decode(), err.decode())
+
+
+async def test_import_list_remove(database_url: str, operators: Database, tmp_path: Path) -> None:
+    """A file's entries come in, are listed with their ids, and go by them."""
+    await tenants.add(operators, "Shop", "shop", [])
+    file = tmp_path / "faq.csv"
+    file.write_text("question;answer\nKdy máte otevřeno?;Denně.\nKde jste?;Na náměstí.\n", "utf-8")
+    imported = await hlas(
+        database_url, "knowledge", "import", str(file), "--tenant", "shop", "--language", "cs"
+    )
+    assert imported == (0, "shop: 2 added, 0 updated, 0 unchanged, 0 removed.\n", "")
+    listed = await hlas(database_url, "knowledge", "list", "--tenant", "shop", "--json")
+    found = orjson.loads(listed.out)
+    assert [(one["question"], one["language"]) for one in found] == [
+        ("Kdy máte otevřeno?", "cs"),
+        ("Kde jste?", "cs"),
+    ]
+    removed = await hlas(
+        database_url, "knowledge", "remove", found[0]["id"], "--tenant", "shop", "--json"
+    )
+    assert orjson.loads(removed.out) == {"removed": [found[0]["id"]]}
+    rest = await hlas(database_url, "knowledge", "list", "shop")
+    assert rest.out == f"{found[1]['id']}  cs   Kde jste?\n"
+
+
+async def test_errors_are_one_line(database_url: str, operators: Database, tmp_path: Path) -> None:
+    """A bad file, a missing file, an unknown tenant, an unknown id: one line, exit code 1."""
+    await tenants.add(operators, "Shop", "shop", [])
+    bad, good = tmp_path / "bad.md", tmp_path / "good.md"
+    bad.write_text("## fine\nyes\n## question without an answer\n", "utf-8")
+    good.write_text("## fine\nyes\n", "utf-8")
+    nobody = "00000000-0000-4000-8000-000000000000"
+    for arguments, told in (
+        (("import", str(bad), "--tenant", "shop"), "bad.md, line 3: the answer is empty"),
+        (("import", str(tmp_path / "no.md"), "--tenant", "shop"), "No such file"),
+        (("import", str(good), "--tenant", "none"), "there is no tenant 'none'"),
+        (("list",), "name the tenant"),
+        (("list", "shop", "--tenant", "other"), "name one tenant"),
+        (("remove", nobody, "--tenant", "shop"), f"there is no entry {nobody}"),
+    ):
+        outcome = await hlas(database_url, "knowledge", *arguments)
+        assert outcome.code == 1
+        assert outcome.out == ""
+        assert outcome.err.startswith("hlas: ")
+        assert told in outcome.err
+        assert outcome.err.count("\n") == 1
+    row = await operators.one("select count(*) as n from knowledge")
+    assert row is not None
+    assert row["n"] == 0

@@ -1,0 +1,274 @@
+"""The express lane and the application answer alike; what is unusual takes the ordinary way."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+import httpx
+import pytest
+
+from factories import Site
+from hlas import errors
+from hlas.api.express import Exchange
+from hlas.conversations import messages
+from hlas.http.server import Connection
+from hlas.store.db import Database
+from hlas.tenants import tenants
+from lane import both, raw, read_answers, send, shape, told, until
+from raw_http import connect, request
+
+
+async def test_created_and_replayed(site: Site, taken: list[bool]) -> None:
+    """Stored, and replayed with the same bytes, whichever way was taken first."""
+    plain = await both(site)
+    assert plain[0].json()["message_id"] != plain[1].json()["message_id"]
+    express = await send(site, ordinary=False, Idempotency_Key="express")
+    ordinary = await send(site, ordinary=True, Idempotency_Key="ordinary")
+    assert shape(express) == shape(ordinary)
+    for first, key in ((express, "express"), (ordinary, "ordinary")):
+        replays = await both(site, Idempotency_Key=key)
+        assert {replay.content for replay in replays} == {first.content}
+        assert {replay.headers["idempotent-replayed"] for replay in replays} == {"true"}
+    assert taken == [True] * 4
+    assert len((await site.history())["messages"]) == 4
+
+
+@pytest.mark.settings(trusted_proxies="127.0.0.1/32")
+async def test_behind_a_proxy(site: Site, taken: list[bool]) -> None:
+    """Without an Origin, with an id of the client's own, over a proxy's TLS."""
+    headers = {"X-Request-Id": "mine.1", "X-Forwarded-Proto": "https", "X-Forwarded-For": "::1"}
+    express, ordinary = await both(site, **headers)
+    assert express.headers["x-request-id"] == ordinary.headers["x-request-id"] == "mine.1"
+    assert "strict-transport-security" in express.headers
+    assert taken == [True]
+
+
+async def refuse_conflict(site: Site, _: Database) -> None:
+    await send(site, ordinary=False, text="something else", Idempotency_Key="k")
+
+
+async def sign_out(site: Site, operators: Database) -> None:
+    await operators.execute(
+        "update tenants set token_generation = token_generation + 1 where id = $1", site.tenant_id
+    )
+
+
+async def disable(site: Site, operators: Database) -> None:
+    await tenants.set_active(operators, site.slug, active=False)
+
+
+async def close(site: Site, operators: Database) -> None:
+    await operators.execute(
+        "update conversations set status = 'closed' where id = $1", site.conversation_id
+    )
+
+
+@pytest.mark.parametrize(
+    ("spoil", "refused"),
+    [
+        (refuse_conflict, errors.IdempotencyKeyConflict),
+        (sign_out, errors.SessionRevoked),
+        (disable, errors.TenantInactive),
+        (close, errors.ConversationClosed),
+    ],
+)
+async def test_refused_by_the_store(
+    site: Site,
+    operators: Database,
+    taken: list[bool],
+    spoil: Callable[[Site, Database], Awaitable[None]],
+    refused: type[errors.HlasError],
+) -> None:
+    """What the database says no to has the same answer and the same log lines."""
+    await spoil(site, operators)
+    answers = await both(site, Idempotency_Key="k")
+    assert {answer.json()["detail"] for answer in answers} == {refused.code}
+    assert taken[-1]
+
+
+async def test_date(site: Site, connections: list[Connection]) -> None:
+    """What uvicorn has every answer say changes with the time, and so does what the lane says."""
+    answer = await send(site, ordinary=False)
+    state = connections[0].server_state
+    said = parsedate_to_datetime(answer.headers["date"])
+    await until(lambda: parsedate_to_datetime(dict(state.default_headers)[b"date"].decode()) > said)
+    later = await send(site, ordinary=False)
+    assert parsedate_to_datetime(later.headers["date"]) > said
+
+
+@pytest.mark.parametrize(
+    ("change", "status"),
+    [
+        ({"content": b""}, 422),
+        ({"content": b"{"}, 422),
+        ({"content": b'{"text": " "}'}, 400),
+        ({"headers": {"Authorization": "Bearer a.b.c"}}, 401),
+        ({"headers": {"Origin": "https://elsewhere.example"}}, 403),
+        ({"headers": {"Idempotency-Key": "a b"}}, 400),
+        ({"headers": {"Content-Type": "text/plain"}}, 415),
+        ({"headers": {"Content-Encoding": "gzip"}}, 415),
+    ],
+)
+async def test_the_unusual(
+    site: Site, taken: list[bool], change: dict[str, Any], status: int
+) -> None:
+    """Nothing that is refused for what it says is answered by the lane, nor counted twice."""
+    headers = {**site.headers(), "Content-Type": "application/json", **change.get("headers", {})}
+    answer = await site.live.client.post(
+        "/widget/messages", headers=headers, content=change.get("content", b'{"text":"hi"}')
+    )
+    assert answer.status_code == status
+    assert True not in taken
+    (line,) = [line for line in told(site, answer) if line["event"] == "request"]
+    assert line["status"] == status
+
+
+@pytest.mark.settings(rate_limit_messages_conversation="3/min")
+async def test_left_and_counted_once(site: Site, taken: list[bool]) -> None:
+    """A message that the lane leaves to the application uses up one of its limit, not two."""
+    answer = await site.live.client.post(
+        "/widget/messages", headers=site.headers(), content=b'{"text":" "}'
+    )
+    assert (answer.status_code, taken) == (400, [False])
+    statuses = [(await site.send()).status_code for _ in range(3)]
+    assert statuses == [200, 200, 429]
+
+
+async def test_pipelined(site: Site) -> None:
+    """Several requests in one packet, some of them unusual: each answered, in their order."""
+    reader, writer = await connect(site.live.url)
+    writer.write(
+        raw(site, "one", "1")
+        + raw(site, "two", "2")
+        + raw(site, " ", "3")
+        + request("GET", "/health")
+        + raw(site, "four", "4")
+    )
+    answers = await read_answers(reader, 5)
+    writer.close()
+    stored = (await site.history())["messages"]
+    assert [message["content"] for message in stored] == ["one", "two", "four"]
+    ids = [answers[place].get("message_id") for place in (0, 1, 4)]
+    assert ids == [message["id"] for message in stored]
+    assert answers[2]["detail"] == "invalid_text"
+    assert answers[3] == {"status": "ok"}
+
+
+async def test_sliced(site: Site, taken: list[bool]) -> None:
+    """A request that comes byte by byte is the same request."""
+    reader, writer = await connect(site.live.url)
+    for byte in raw(site, "in slices", "1"):
+        writer.write(bytes([byte]))
+        await writer.drain()
+        await asyncio.sleep(0)
+    await read_answers(reader, 1)
+    writer.close()
+    assert taken == [True]
+    assert [one["content"] for one in (await site.history())["messages"]] == ["in slices"]
+
+
+async def test_cut_short(site: Site, taken: list[bool]) -> None:
+    """A body that never comes to its end stores nothing."""
+    _, writer = await connect(site.live.url)
+    writer.write(raw(site, "half of this", "1")[:-5])
+    await writer.drain()
+    writer.close()
+    await writer.wait_closed()
+    assert (await site.send("whole")).status_code == 200
+    assert taken == [True]
+    assert [one["content"] for one in (await site.history())["messages"]] == ["whole"]
+
+
+@pytest.mark.settings(rate_limit_messages_conversation="3/min")
+async def test_half_a_request_counts(site: Site) -> None:
+    """Who sends half a body and goes is told of in the log, and uses up the limit."""
+    for number in range(3):
+        _, writer = await connect(site.live.url)
+        writer.write(raw(site, "half of this", str(number))[:-5])
+        await writer.drain()
+        writer.close()
+        await writer.wait_closed()
+
+    def cut() -> list[dict[str, Any]]:
+        return [line for line in site.live.events("request") if line["status"] == 408]
+
+    await until(lambda: len(cut()) == 3)
+    assert {line["route"] for line in cut()} == {"/widget/messages"}
+    assert (await site.send()).status_code == 429
+
+
+async def test_shutdown_while_a_body_comes(site: Site, connections: list[Connection]) -> None:
+    """A request that the lane leaves to the application is the last of its connection, too."""
+    reader, writer = await connect(site.live.url)
+    head, _, body = raw(site, " ", "1").partition(b"\r\n\r\n")
+    writer.write(head + b"\r\n\r\n")
+    await until(lambda: bool(connections))
+    connections[0].shutdown()
+    writer.write(body)
+    async with asyncio.timeout(20):
+        answer = await reader.read()
+    writer.close()
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    assert b"connection: close" in answer.lower()
+
+
+async def test_nothing_of_a_body_is_kept(site: Site, connections: list[Connection]) -> None:
+    """An idle connection holds nothing that its visitor said."""
+    await site.send("x" * 1000)
+    assert connections[0]._pieces == []
+    assert connections[0]._exchange is None
+
+
+async def test_gone_before_the_answer(site: Site) -> None:
+    """Who hangs up after sending is stored, and finds the answer with the same key."""
+    _, writer = await connect(site.live.url)
+    writer.write(raw(site, "and gone", "1"))
+    await writer.drain()
+    writer.transport.abort()
+    answer = await site.send("and gone", key="1")
+    assert answer.status_code == 200
+    assert [one["content"] for one in (await site.history())["messages"]] == ["and gone"]
+
+
+async def test_a_fault_of_ours(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An answer that fails closes its own connection; its neighbours are answered."""
+    send_answer = Exchange._send
+
+    def broken(self: Exchange) -> int:
+        if self.key == "the-faulty-one":
+            raise ZeroDivisionError
+        return send_answer(self)
+
+    monkeypatch.setattr(Exchange, "_send", broken)
+    answers = await asyncio.gather(
+        send(site, ordinary=False, Idempotency_Key="the-faulty-one"),
+        *(send(site, ordinary=False, Idempotency_Key=f"fine-{n}") for n in range(8)),
+        return_exceptions=True,
+    )
+    assert isinstance(answers[0], httpx.RemoteProtocolError | httpx.ReadError)
+    assert [one.status_code for one in answers[1:] if isinstance(one, httpx.Response)] == [200] * 8
+    (line,) = site.live.events("error")
+    assert (line["error"], line["error_code"]) == ("ZeroDivisionError", "internal_error")
+    assert line["conversation_id"] == site.conversation_id
+    (request,) = [line for line in site.live.events("request") if line["status"] == 500]
+    assert request["request_id"] == line["request_id"]
+
+
+async def test_a_fault_before_the_store(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is our fault, and not called the client's."""
+
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(messages, "draft", broken)
+    answers = await both(site)
+    assert {answer.status_code for answer in answers} == {500}
+
+
+async def test_no_lane_with_limits_elsewhere(site: Site, taken: list[bool]) -> None:
+    """Limits in Redis must be waited for, so the application does it."""
+    gate = site.live.app.state.services.gate
+    gate._local = None
+    assert (await site.send()).status_code == 200
+    assert taken == []

@@ -1,0 +1,178 @@
+"""Hostile requests through real nginx, Caddy and HAProxy, with others on the same connections."""
+
+import asyncio
+import io
+import itertools
+import socket
+from collections.abc import AsyncIterator, Iterator
+
+import httpx
+import pytest
+import pytest_asyncio
+
+import proxies
+from administration import Desk, make_desk
+from factories import Live, Site, serve_app
+from hlas.settings import Settings
+from hlas.store.db import Database
+from proxies import Proxy
+from raw_http import Answer, connect, request
+
+
+@pytest.fixture(scope="module")
+def backend() -> Iterator[int]:
+    """Where the service of each test listens, so that a proxy need not start for each."""
+    with socket.socket() as held:
+        # Bound and not listening: nobody else gets the port between two tests.
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        held.bind(("127.0.0.1", 0))
+        yield held.getsockname()[1]
+
+
+@pytest.fixture(scope="module", params=list(proxies.COMMANDS))
+def proxy(request: pytest.FixtureRequest, backend: int) -> Iterator[Proxy]:
+    with proxies.running(request.param, backend) as started:
+        yield started
+
+
+@pytest.fixture(scope="module", params=["nginx", "caddy", "haproxy"])
+def closed_proxy(request: pytest.FixtureRequest, backend: int) -> Iterator[Proxy]:
+    """One that takes us for strangers."""
+    with proxies.running(request.param, backend, from_outside=True) as started:
+        yield started
+
+
+@pytest_asyncio.fixture
+async def live_server(settings: Settings, logs: io.BytesIO, backend: int) -> AsyncIterator[Live]:
+    async with serve_app(settings, logs, backend) as live:
+        yield live
+
+
+@pytest_asyncio.fixture
+async def desk(site: Site, operators: Database) -> Desk:
+    return await make_desk(site.live, operators)
+
+
+UPGRADES = {
+    "any token": ("Connection: Upgrade", "Upgrade: foo"),
+    "websocket": ("Connection: keep-alive, Upgrade", "Upgrade: websocket"),
+    "h2c": ("Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AAMAAABk"),
+    "Proxy-Connection": ("Proxy-Connection: upgrade", "Upgrade: foo"),
+}
+# A proxy passes Upgrade on, and Hlas refuses it; or drops it, and the body is a body.
+OUTCOMES = {(400, "invalid_http"), (404, "not_found")}
+
+
+async def attack(proxy: Proxy, headers: tuple[str, ...], body: bytes, *, split: bool) -> Answer:
+    """A request whose body is a request, in one packet or in two."""
+    reader, writer = await connect(proxy.url)
+    head = request("POST", "/nothing", *headers, f"Content-Length: {len(body)}")
+    if split:
+        writer.write(head)
+        await writer.drain()
+        await asyncio.sleep(0.05)
+        writer.write(body)
+    else:
+        writer.write(head + body)
+    received, closed = b"", False
+    try:
+        while True:
+            # After its answer a proxy may keep the connection: whatever else came would come now.
+            seconds = 0.1 if received else 20
+            piece = await asyncio.wait_for(reader.read(65536), seconds)
+            if not piece:
+                closed = True
+                break
+            received += piece
+    except (TimeoutError, ConnectionError):
+        pass
+    finally:
+        writer.close()
+    return Answer(received, closed)
+
+
+async def test_upgrade(proxy: Proxy, site: Site, desk: Desk) -> None:
+    """Edge case 46: a body behind Upgrade is never a request: not the attacker's, and not one that
+    takes the key of the operator who comes next on the same connection.
+    """
+    path = f"/admin/tenants/{site.slug}"
+    smuggled = (
+        f"DELETE {path} HTTP/1.1\r\nHost: a\r\nIf-Match: *\r\nX-Rest: ".encode(),
+        request("DELETE", path, "If-Match: *"),
+    )
+    key = {"Authorization": f"Bearer {desk.key}"}
+    answers: list[tuple[str, Answer]] = []
+    async with httpx.AsyncClient(base_url=proxy.url, timeout=20) as operator:
+        for kind, body, split in itertools.product(UPGRADES, smuggled, (False, True)):
+            answers.append((kind, await attack(proxy, UPGRADES[kind], body, split=split)))
+            for _ in range(2):
+                own = await operator.get(path, headers=key)
+                assert own.status_code == 200, f"{kind}: the operator got another answer"
+                assert own.json()["slug"] == site.slug
+                assert (await operator.get("/health")).json() == {"status": "ok"}
+    for kind, answer in answers:
+        assert answer.raw.count(b"HTTP/1.1 ") == 1, answer.raw
+        assert (answer.status, answer.json["detail"]) in OUTCOMES, kind
+
+
+# Spellings of /metrics, and of whatever a strict service would not take for it.
+SPELLINGS = (
+    "/metrics",
+    "/metrics?x",
+    "/metrics/",
+    "/metrics%0a",
+    "/metrics%0d",
+    "/metrics%00",
+    "/metrics%09",
+    "/metrics%7f",
+    "/metrics%c2%85",
+    "/metrics%20",
+    "/metrics;x",
+    "/metrics#x",
+    "/metrics%23x",
+    "/metrics%3fx",
+    "/%6detrics",
+    "/%6d%65%74%72%69%63%73",
+    "/%256detrics",
+    "//metrics",
+    "/%2fmetrics",
+    "/%2e/metrics",
+    "/./metrics",
+    "/x/../metrics",
+    "/x/%2e%2e/metrics",
+    "/x%2f..%2fmetrics",
+    "/health/..%2fmetrics",
+    "/METRICS",
+    "/Metrics",
+    "/\\metrics",
+    "http://hlas.test/metrics",
+    "http://hlas.test/metrics%0a",
+    "HTTP://hlas.test//metrics",
+)
+
+
+async def ask(url: str, target: str, *headers: str) -> Answer:
+    reader, writer = await connect(url)
+    writer.write(request("GET", target, "Connection: close", *headers))
+    async with asyncio.timeout(20):
+        answer = Answer(await reader.read(), closed=True)
+    writer.close()
+    return answer
+
+
+async def test_access_rule(closed_proxy: Proxy, live_server: Live) -> None:
+    """Edge case 47: the samples keep strangers out of /metrics, however it is spelt."""
+    assert (await live_server.client.get("/metrics")).status_code == 200
+    for spelling in SPELLINGS:
+        answer = await ask(closed_proxy.url, spelling)
+        assert answer.status in {400, 403, 404}, (spelling, answer.raw[:200])
+        assert b"hlas_" not in answer.raw, spelling
+
+
+async def test_operators_come_from_inside(proxy: Proxy, desk: Desk) -> None:
+    """The same rule lets operators pass."""
+    answer = await ask(proxy.url, "/metrics")
+    assert answer.status == 200
+    assert b"hlas_http_requests" in answer.raw
+    answer = await ask(proxy.url, "/admin/tenants", f"Authorization: Bearer {desk.key}")
+    assert answer.status == 200

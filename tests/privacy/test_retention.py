@@ -1,0 +1,159 @@
+"""Retention in days.
+
+Seen failing with these defects planted: days read as hours, the last message ignored, another
+tenant's rows included, no batches, the advisory lock left out.
+"""
+
+import asyncio
+from itertools import pairwise
+
+import pytest
+
+from archives import counts, fill
+from factories import Site
+from hlas import services
+from hlas.privacy import privacy, retention
+from hlas.store.db import Database, log_in
+from hlas.store.logins import OPERATOR, Logins
+from hlas.tenants import tenants
+
+
+async def make_tenant(operators: Database, slug: str, days: int | None) -> str:
+    made = await tenants.add(operators, slug, slug, [])
+    await tenants.update(operators, slug, {"retention_days": days})
+    return str(made["id"])
+
+
+async def events(operators: Database) -> list[tuple[str, str, dict[str, int]]]:
+    rows = await operators.all(
+        "select actor, action, after from events where action like 'retention%' order by id"
+    )
+    return [(row["actor"], row["action"], row["after"]) for row in rows]
+
+
+async def test_only_what_is_too_old(operators: Database) -> None:
+    """Each tenant keeps its own number of days; one that names none keeps everything."""
+    short = await make_tenant(operators, "short", 10)
+    long = await make_tenant(operators, "long", 100)
+    forever = await make_tenant(operators, "forever", None)
+    for tenant_id in (short, long, forever):
+        for days in (5, 9.99, 10.01, 50):
+            await fill(operators, tenant_id, 2, 4, days=days)
+    done = await retention.run(operators)
+    assert {slug: count.told() for slug, count in done.items()} == {
+        "short": {"conversations": 4, "messages": 16}
+    }
+    assert await counts(operators, short) == (4, 16, 16)
+    assert await counts(operators, long) == (8, 32, 32)
+    assert await counts(operators, forever) == (8, 32, 32)
+    assert await retention.run(operators) == {}
+
+
+async def test_the_last_message_counts(operators: Database) -> None:
+    """A conversation that began long ago and goes on stays, as does an empty one that is young."""
+    tenant_id = await make_tenant(operators, "shop", 10)
+    lively, _ = await fill(operators, tenant_id, 2, 3, days=50)
+    await operators.execute(
+        "update conversations set last_message_at = now() where id = $1::text::uuid", lively
+    )
+    await fill(operators, tenant_id, 1, 0, days=1)
+    await fill(operators, tenant_id, 1, 0, days=11)
+    assert (await retention.run(operators))["shop"].told() == {"conversations": 2, "messages": 3}
+    assert await counts(operators, tenant_id) == (2, 3, 3)
+
+
+async def test_small_batches(operators: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No transaction removes more than a batch, not even of a single huge conversation."""
+    tenant_id = await make_tenant(operators, "shop", 10)
+    await fill(operators, tenant_id, 1, 47, days=20)
+    await fill(operators, tenant_id, 30, 3, days=15)
+    monkeypatch.setattr(privacy, "BATCH_MESSAGES", 10)
+    left = []
+    seen = privacy.remove_some
+
+    async def watch(*arguments: object) -> None:
+        left.append((await counts(operators, tenant_id))[1])
+        # Between two batches what is left is whole: 1..n without a gap, for whoever reads it.
+        torn = await operators.all(
+            "select c.id from conversations c left join messages m on m.conversation_id = c.id"
+            " group by c.id, c.last_seq"
+            " having count(m.id) <> c.last_seq or max(m.seq) <> c.last_seq"
+        )
+        assert torn == []
+        await seen(*arguments)  # type: ignore[arg-type]  # handed through
+
+    monkeypatch.setattr(privacy, "remove_some", watch)
+    done = await retention.run(operators)
+    assert done["shop"].told() == {"conversations": 31, "messages": 137}
+    steps = [before - after for before, after in pairwise(left)]
+    assert max(steps) == 10
+    assert await counts(operators, tenant_id) == (0, 0, 0)
+
+
+async def test_audit(operators: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One row for each tenant and run, however many batches, with nothing but counts."""
+    monkeypatch.setattr(privacy, "BATCH_MESSAGES", 5)
+    tenant_id = await make_tenant(operators, "shop", 10)
+    await fill(operators, tenant_id, 6, 4, visitor_id="jana", days=20)
+    await retention.run(operators)
+    await retention.run(operators)
+    assert await events(operators) == [
+        ("retention", "retention.remove", {"conversations": 6, "messages": 24})
+    ]
+
+
+async def test_one_worker_at_a_time(operators: Database, database_url: str) -> None:
+    """While one worker is at it the others find nothing to do, and do not wait."""
+    tenant_id = await make_tenant(operators, "shop", 10)
+    await fill(operators, tenant_id, 3, 2, days=20)
+    busy = await log_in(Logins(database_url), OPERATOR)
+    await busy.execute("begin")
+    await busy.fetch(retention.queries.next_to_retire, tenant_id, 10_000, 1)
+    assert await retention.run(operators) == {}
+    await busy.execute("rollback")
+    await busy.close()
+    assert (await retention.run(operators))["shop"].conversations == 3
+
+
+async def test_in_the_background(
+    site: Site, operators: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server does it by itself, tells of it in one line, and visitors go on meanwhile."""
+    await tenants.update(operators, site.slug, {"retention_days": 1})
+    await fill(operators, site.tenant_id, 20, 50, visitor_id="jana", days=2)
+    monkeypatch.setattr(services, "REAP_SECONDS", 0.01)
+    task = asyncio.create_task(site.live.app.state.services._retain())
+    sent = 0
+    async with asyncio.timeout(60):
+        while not site.live.events("retention_removed"):
+            assert (await site.send(f"hello {sent}")).status_code == 200
+            sent += 1
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    [told] = site.live.events("retention_removed")
+    assert (told["conversations"], told["messages"]) == (20, 1000)
+    assert (await counts(operators, site.tenant_id))[:2] == (1, sent)
+
+
+async def test_stopped_half_way(operators: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever was removed before a failure stands in the audit."""
+    monkeypatch.setattr(privacy, "BATCH_MESSAGES", 5)
+    tenant_id = await make_tenant(operators, "shop", 10)
+    await fill(operators, tenant_id, 4, 5, days=20)
+    seen = privacy.remove_some
+    calls = 0
+
+    async def fail_third(*arguments: object) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 3:
+            raise OSError("the network is gone")
+        await seen(*arguments)  # type: ignore[arg-type]  # handed through
+
+    monkeypatch.setattr(privacy, "remove_some", fail_third)
+    with pytest.raises(Exception, match="unavailable"):
+        await retention.run(operators)
+    assert await events(operators) == [
+        ("retention", "retention.remove", {"conversations": 2, "messages": 10})
+    ]
+    assert (await counts(operators, tenant_id))[:2] == (2, 10)

@@ -1,0 +1,293 @@
+"""The embedded PostgreSQL when something is killed, stale, hung or in the way."""
+
+import os
+import shutil
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+import structlog
+
+import clusters
+from hlas.store import embedded
+from hlas.store.embedded import EmbeddedPostgresError, Server, postmaster
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Patience is only shortened; the order of events stays."""
+    monkeypatch.setattr(postmaster, "FAST_SHUTDOWN_SECONDS", 0.5)
+    monkeypatch.setattr(postmaster, "ORPHAN_SECONDS", 0.5)
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline, "waited 60 s in vain"
+        time.sleep(0.02)
+
+
+def pid_of(server: Server) -> int:
+    assert server.pid is not None
+    return server.pid
+
+
+def works(server: Server) -> bool:
+    return clusters.psql(server.url, "SELECT 1").stdout.strip() == "1"
+
+
+def backend_of(server: Server, stack: list[subprocess.Popen[bytes]]) -> int:
+    """A backend with a client that stays connected."""
+    client = subprocess.Popen(
+        [embedded.binary("psql"), "-X", "-q", server.url],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    )
+    stack.append(client)
+    assert client.stdin is not None
+    assert client.stdout is not None
+    client.stdin.write(b"\\pset format unaligned\n\\t\nSELECT pg_backend_pid();\n")
+    client.stdin.flush()
+    return int(client.stdout.readline())
+
+
+@pytest.fixture
+def clients() -> Iterator[list[subprocess.Popen[bytes]]]:
+    started: list[subprocess.Popen[bytes]] = []
+    yield started
+    for client in started:
+        client.kill()
+        client.communicate()
+
+
+def test_application_killed(data_dir: Path) -> None:
+    """Edge case 6: after kill -9 of the application its server is adopted, not doubled."""
+    with clusters.application(data_dir) as process:
+        orphan = embedded.attach(data_dir)
+        assert orphan is not None
+        pid = orphan.pid
+        clusters.query(orphan.url, "CREATE TABLE acknowledged ()")
+        process.kill()
+        process.wait()
+    server = embedded.start(data_dir)
+    assert server.pid == pid
+    assert clusters.query(server.url, "SELECT count(*) FROM acknowledged") == "0"
+    server.stop()
+    assert clusters.is_gone(server)
+
+
+def test_orphan_with_other_settings_is_replaced(data_dir: Path) -> None:
+    """A server is adopted only when it runs as it would be started now."""
+    with clusters.application(data_dir) as process:
+        process.kill()
+        process.wait()
+    before = embedded.attach(data_dir)
+    assert before is not None
+    old = before.pid
+    server = embedded.start(data_dir, settings={"work_mem": "6MB"})
+    assert server.pid != old
+    assert clusters.query(server.url, "SHOW work_mem") == "6MB"
+    server.stop()
+
+
+def test_adopted_server_is_watched(data_dir: Path) -> None:
+    """The death of a server that is no child of ours is noticed too."""
+    with clusters.application(data_dir) as process:
+        process.kill()
+        process.wait()
+    server = embedded.start(data_dir)
+    server.watch()
+    os.kill(pid_of(server), signal.SIGKILL)
+    wait_until(lambda: works(server))
+    server.stop()
+    assert clusters.is_gone(server)
+
+
+def test_command_after_a_killed_application(data_dir: Path) -> None:
+    """A command uses the orphan and, as its last user, stops it."""
+    with clusters.application(data_dir) as process:
+        process.kill()
+        process.wait()
+    with embedded.running(data_dir) as server:
+        assert works(server)
+    assert clusters.is_gone(server)
+
+
+def test_server_killed(data_dir: Path) -> None:
+    """Edge case 5: after kill -9 of the server it is back by itself at the same address, with
+    every acknowledged row, and one line tells it.
+    """
+    server = embedded.start(data_dir)
+    server.watch()
+    clusters.query(server.url, "CREATE TABLE counted (n int)")
+    acknowledged = 0
+    with structlog.testing.capture_logs() as events:
+        for _ in range(3):
+            old = pid_of(server)
+            clusters.query(server.url, f"INSERT INTO counted VALUES ({acknowledged})")
+            acknowledged += 1
+            os.kill(old, signal.SIGKILL)
+            wait_until(lambda old=old: server.pid != old and works(server))  # type: ignore[misc]  # bound now
+            wait_until(lambda count=acknowledged: len(events) == count)  # type: ignore[misc]  # bound now
+        assert clusters.query(server.url, "SELECT count(*) FROM counted") == str(acknowledged)
+    server.stop()
+    assert [event["event"] for event in events] == ["postgres_restarted"] * 3
+    assert clusters.is_gone(server)
+
+
+def test_hung_backend_of_a_killed_server(
+    data_dir: Path, clients: list[subprocess.Popen[bytes]], impatient: None
+) -> None:
+    """A child that does not notice the death of its server is ended before the next start."""
+    server = embedded.start(data_dir)
+    backend = backend_of(server, clients)
+    os.kill(backend, signal.SIGSTOP)
+    os.kill(pid_of(server), signal.SIGKILL)
+    server.watch()
+    wait_until(lambda: works(server))
+    assert not psutil.pid_exists(backend) or psutil.Process(backend).status() == "zombie"
+    server.stop()
+
+
+def test_stop_with_a_hung_backend(
+    data_dir: Path, clients: list[subprocess.Popen[bytes]], impatient: None
+) -> None:
+    """A child that answers no signal does not keep the application from ending."""
+    server = embedded.start(data_dir)
+    os.kill(backend_of(server, clients), signal.SIGSTOP)
+    server.stop()
+    assert clusters.is_gone(server)
+    server = embedded.start(data_dir)
+    assert works(server)
+    server.stop()
+
+
+def test_stop_with_a_hung_server(data_dir: Path, impatient: None) -> None:
+    """A stopped postmaster is ended too."""
+    server = embedded.start(data_dir)
+    os.kill(pid_of(server), signal.SIGSTOP)
+    server.stop()
+    assert clusters.is_gone(server)
+
+
+@pytest.mark.parametrize("delay", [0.0, 0.1, 0.2, 0.25, 0.3, 0.4])
+def test_stop_while_the_watch_restarts(data_dir: Path, delay: float) -> None:
+    """Whenever stop comes after a death, nothing is started behind its back."""
+    server = embedded.start(data_dir)
+    server.watch()
+    os.kill(pid_of(server), signal.SIGKILL)
+    time.sleep(delay)
+    server.stop()
+    assert clusters.is_gone(server)
+    assert not [t for t in threading.enumerate() if t.name == "postgres-watch"]
+
+
+def test_watch_keeps_trying(data_dir: Path) -> None:
+    """A restart that fails is tried again, and told, until it works."""
+    server = embedded.start(data_dir)
+    server.watch()
+    conf = server.cluster.data / "postgresql.conf"
+    good = conf.read_text()
+    server.cluster.account.write(conf, "nonsense\n")
+    with structlog.testing.capture_logs() as events:
+        os.kill(pid_of(server), signal.SIGKILL)
+        wait_until(lambda: len(events) >= 2)
+        server.cluster.account.write(conf, good)
+        wait_until(lambda: works(server))
+        server.stop()
+    names = [event["event"] for event in events]
+    assert names == ["postgres_restart_failed"] * (len(names) - 1) + ["postgres_restarted"]
+    assert "syntax error" in events[0]["reason"]
+
+
+def test_stale_pid_of_a_living_program(data_dir: Path) -> None:
+    """Pid files that survived a crash and name a living program of the same user: not believed,
+    and the program is left alone.
+    """
+    server = embedded.start(data_dir)
+    pid_file = server.cluster.data / "postmaster.pid"
+    lock_file = server.socket_directory / ".s.PGSQL.5432.lock"
+    texts = {path: path.read_text() for path in (pid_file, lock_file)}
+    old = server.pid
+    server.stop()
+    foreign = subprocess.Popen(["sleep", "600"], **server.cluster.account.process_options())
+    try:
+        for path, text in texts.items():
+            server.cluster.account.write(path, text.replace(str(old), str(foreign.pid)))
+        assert embedded.attach(data_dir) is None
+        server = embedded.start(data_dir)
+        assert works(server)
+        server.stop()
+        assert foreign.poll() is None
+    finally:
+        foreign.kill()
+        foreign.wait()
+
+
+def test_copy_of_a_running_directory(data_dir: Path) -> None:
+    """A copied DATA_DIR is another cluster, though its pid file names the original's server."""
+    server = embedded.start(data_dir)
+    copy = data_dir.with_name("copy")
+    subprocess.run(["cp", "-a", data_dir, copy], check=True)
+    other = embedded.start(copy)
+    assert other.pid != server.pid
+    assert works(other)
+    other.stop()
+    assert works(server)
+    server.stop()
+
+
+def test_server_started_by_hand(data_dir: Path) -> None:
+    """A server that an administrator started is neither doubled nor stopped."""
+    cluster = clusters.cluster_of(data_dir)
+    by_hand = subprocess.Popen(
+        [embedded.binary("postgres"), "-D", cluster.data],
+        stderr=subprocess.DEVNULL,
+        **cluster.account.process_options(),
+    )
+    try:
+        wait_until(lambda: getattr(postmaster.read_pid_file(cluster), "status", "") == "ready")
+        with pytest.raises(EmbeddedPostgresError, match=f"process {by_hand.pid}.*stop it first"):
+            embedded.start(data_dir)
+        assert by_hand.poll() is None
+    finally:
+        by_hand.send_signal(signal.SIGINT)
+        by_hand.wait(60)
+
+
+def test_application_killed_in_its_first_start() -> None:
+    """An unfinished cluster is made again; the initdb left behind does not disturb it."""
+    with clusters.open_directory() as directory:
+        data_dir = directory / "hlas"
+        with clusters.python(clusters.APPLICATION, data_dir) as process:
+            wait_until((data_dir / "postgres" / "data.new" / "global").exists)
+            process.kill()
+        server = embedded.start(data_dir)
+        assert works(server)
+        server.stop()
+        assert not (server.cluster.home / "data.new").exists()
+        assert clusters.is_gone(server)
+
+
+def test_removed_data_dir() -> None:
+    """After `rm -rf` under a living server the same name is a new database, also where the new
+    directory gets the inode of the old one.
+    """
+    with clusters.open_directory() as directory:
+        data_dir = directory / "hlas"
+        old = embedded.start(data_dir)
+        clusters.query(old.url, "CREATE TABLE forgotten ()")
+        shutil.rmtree(data_dir)
+        new = embedded.start(data_dir)
+        assert clusters.query(new.url, "SELECT to_regclass('forgotten') IS NULL") == "t"
+        new.stop()
+        assert clusters.is_gone(new)
+        assert old._process is not None
+        old._process.kill()
+        old._process.wait()

@@ -1,0 +1,89 @@
+"""What tests of administration build: keys, and a client that uses one."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+
+from factories import Live
+from hlas.operators import administrators
+from hlas.store.db import Database
+
+
+@dataclass
+class Desk:
+    """An administrator with a key."""
+
+    live: Live
+    key: str
+    prefix: str
+
+    async def ask(
+        self, method: str, path: str, *, tag: str | None = None, **options: Any
+    ) -> httpx.Response:
+        headers = {"Authorization": f"Bearer {self.key}", **options.pop("headers", {})}
+        if tag is not None:
+            headers["If-Match"] = tag
+        return await self.live.client.request(method, f"/admin{path}", headers=headers, **options)
+
+    async def get(self, path: str, **query: Any) -> dict[str, Any]:
+        answer = await self.ask("GET", path, params=query)
+        assert answer.status_code == 200, answer.text
+        found: dict[str, Any] = answer.json()
+        return found
+
+    async def tag(self, path: str) -> str:
+        return str((await self.ask("GET", path)).headers["ETag"])
+
+
+async def make_desk(live: Live, operators: Database, slug: str | None = None) -> Desk:
+    """An operator's desk, or that of a tenant's own administrator."""
+    added, key = await administrators.add(operators, "Ada", slug)
+    return Desk(live, key, added["prefix"])
+
+
+async def audit_of(operators: Database) -> list[tuple[str, str, str]]:
+    """Actor, action and target of every event, oldest first."""
+    rows = await operators.all("select actor, action, target from events order by id")
+    return [(row["actor"], row["action"], row["target"]) for row in rows]
+
+
+@asynccontextmanager
+async def held(operators: Database, statement: str) -> AsyncIterator[None]:
+    """Keep rows locked, so that whoever changes them must wait and all start from one state."""
+    async with operators.transaction() as connection:
+        await connection.execute(statement)
+        yield
+
+
+async def until_waiting(operators: Database, number: int) -> None:
+    """Until so many statements wait for a lock of this database."""
+    while True:
+        row = await operators.one(
+            "select count(distinct l.pid) as waiting from pg_locks l "
+            "join pg_stat_activity a using (pid) "
+            "where not l.granted and a.datname = current_database()"
+        )
+        if row is not None and row["waiting"] >= number:
+            return
+        await asyncio.sleep(0.02)
+
+
+async def everything(operators: Database) -> dict[str, Any]:
+    """What must not have changed; a key's last use is no change of anything."""
+    tables = (
+        "tenants",
+        "tenant_domains",
+        "conversations",
+        "messages",
+        "knowledge",
+        "visitor_keys",
+        "events",
+    )
+    return {
+        table: [dict(row) for row in await operators.all(f"select * from {table} order by 1, 2")]
+        for table in tables
+    }

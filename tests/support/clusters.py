@@ -1,0 +1,110 @@
+"""Embedded clusters for tests: real ones, in places that an unprivileged server can reach."""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from hlas.store import embedded
+from hlas.store.embedded import Server, postmaster
+from hlas.store.embedded.cluster import Cluster, locate
+
+# Starts a server as `hlas serve` does and keeps it until a signal comes.
+APPLICATION = """
+import signal, sys
+from pathlib import Path
+import structlog
+from hlas import postgres
+structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
+server = postgres.start(Path(sys.argv[1]))
+server.watch()
+def end(*_):
+    server.stop()
+    sys.exit(0)
+signal.signal(signal.SIGTERM, end)
+print(server.pid, flush=True)
+while True:
+    signal.pause()
+"""
+
+
+@contextmanager
+def open_directory() -> Iterator[Path]:
+    """Directories of pytest are closed to other users, and root's server is another user."""
+    path = Path(tempfile.mkdtemp(prefix="hlas-test-"))
+    path.chmod(0o711)
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path)
+
+
+@contextmanager
+def initialised() -> Iterator[Path]:
+    """A DATA_DIR with a cluster; whatever still runs on it at the end is ended."""
+    with open_directory() as directory:
+        data_dir = directory / "hlas"
+        embedded.start(data_dir).stop()
+        try:
+            yield data_dir
+        finally:
+            end(data_dir)
+
+
+def end(data_dir: Path) -> None:
+    postmaster.shut_down(cluster_of(data_dir), None)
+
+
+def cluster_of(data_dir: Path) -> Cluster:
+    cluster = locate(data_dir)
+    assert cluster is not None
+    return cluster
+
+
+def is_gone(server: Server) -> bool:
+    return not postmaster.is_running(server.cluster) and not postmaster.members(server.cluster)
+
+
+def psql(url: str, sql: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [embedded.binary("psql"), "-X", "-w", "-qAt", "-v", "ON_ERROR_STOP=1", "-c", sql, url],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        env={"PATH": os.environ["PATH"]},
+        **options,
+    )
+
+
+def query(url: str, sql: str) -> str:
+    done = psql(url, sql)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def python(script: str, *arguments: object, **options: Any) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", script, *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        **options,
+    )
+
+
+@contextmanager
+def application(data_dir: Path) -> Iterator[subprocess.Popen[str]]:
+    """A process that serves on `data_dir`; its server answers when this returns."""
+    with python(APPLICATION, data_dir) as process:
+        assert process.stdout is not None
+        try:
+            assert process.stdout.readline().strip().isdigit()
+            yield process
+        finally:
+            process.kill()
