@@ -8,15 +8,16 @@ from starlette.middleware import Middleware
 from uvicorn import Server
 
 from hlas.app import from_environment
-from hlas.http import body, server
-from hlas.http.asgi import Application, Receive, Scope, Send
+from hlas.http import server
+from hlas.http.asgi import REQUEST, Application, Scope, Send
+from hlas.http.request import Receive
 
 # Once as an ordinary route, once past the router, the least that any route can cost.
 ROUTED, DIRECT = "/empty", "/empty/direct"
 
 
 async def answer(request: Request) -> Response:
-    await body.read(request.receive)
+    await request.scope[REQUEST].read()
     return Response(b"{}", media_type="application/json")
 
 

@@ -4,23 +4,23 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from fastapi import FastAPI
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
 
 import hlas
-from hlas import log
+from hlas import errors, log
 from hlas import settings as configuration
-from hlas.api import admin, assets, console, errors, health, reference, widget
-from hlas.api.direct import DirectRoutes
-from hlas.api.express import Express
-from hlas.http.body import BodyMiddleware
+from hlas.api import admin, assets, console, health, reference, widget
+from hlas.http.answer import Finish
+from hlas.http.asgi import Driver
 from hlas.http.connections import Connections
-from hlas.http.cors import CorsMiddleware, Readers
-from hlas.http.gate import MESSAGES, REPLIES, SESSION, AddressLimitMiddleware
-from hlas.http.paths import PathMiddleware
+from hlas.http.cors import Readers
+from hlas.http.lane import Lane
 from hlas.http.server import settle
-from hlas.log import RequestMiddleware
-from hlas.observe import traces
+from hlas.observe.traces import make_traces
 from hlas.services import Services
 from hlas.settings import Settings
 from hlas.store import embedded
@@ -33,25 +33,32 @@ ROUTERS = (
     health.router,
     reference.router,
 )
+# What the framework would answer by itself.
+_HTTP: dict[int, type[errors.HlasError]] = {
+    404: errors.NotFound,
+    405: errors.MethodNotAllowed,
+    413: errors.PayloadTooLarge,
+    415: errors.UnsupportedMediaType,
+}
 
 
 def create_app(settings: Settings, database_url: str | None = None) -> FastAPI:
     """The whole service; `database_url` stands in for the settings' when it is embedded."""
     services = Services(settings, database_url or settings.database_url)
     readers = Readers(lambda: services.origins, services.tokens)
+    traces = make_traces(settings.otel_exporter_otlp_endpoint, settings.trusted_proxies)
+    finish = Finish(services.metrics, readers, settings.trusted_proxies, traces)
+    largest = settings.max_json_body_bytes
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[dict[str, Any]]:
         async with services.open():
-            state: dict[str, Any] = {
-                "metrics": services.metrics,
+            yield {
+                "lane": Lane(widget.lines(services), finish, largest),
                 "connections": Connections(settings, services.metrics),
             }
-            # A trace has a span for each of the application's steps, so nothing may skip them.
-            if not settings.otel_exporter_otlp_endpoint:
-                state["express"] = Express(services, readers)
-            yield state
-        await close_traces()
+        if traces is not None:
+            await traces.close()
         log.flush()
 
     app = FastAPI(
@@ -65,42 +72,32 @@ def create_app(settings: Settings, database_url: str | None = None) -> FastAPI:
         redoc_url=None,
         # We have logs and metrics of our own; asking whether its are on cost 2 % a request.
         telemetry={"tracing": False, "metrics": False, "logs": False},
+        exception_handlers={HTTPException: _translate, RequestValidationError: _translate},
     )
     app.state.services = services
+    app.state.finish = finish
     for router in ROUTERS:
         app.include_router(router)
-    errors.install(app, services.metrics)
     fixed = frozenset(
         route.path
         for router in ROUTERS
         for route in router.routes
         if isinstance(route, APIRoute) and "{" not in route.path
     )
-    # The last one added is the outermost: a request passes them from the bottom up.
-    # What visitors call most skips the router, which still documents it and answers other methods.
-    app.add_middleware(
-        DirectRoutes,
-        endpoints={
-            ("POST", MESSAGES): widget.create_message,
-            ("POST", REPLIES): widget.create_reply,
-            ("POST", SESSION): widget.open_session,
-        },
-    )
-    app.add_middleware(BodyMiddleware, largest=settings.max_json_body_bytes)
-    app.add_middleware(PathMiddleware)
-    app.add_middleware(errors.ErrorBoundary, metrics=services.metrics)
-    app.add_middleware(CorsMiddleware, readers=readers)
-    app.add_middleware(
-        AddressLimitMiddleware,
-        gate=services.gate,
-        metrics=services.metrics,
-        cors=readers.headers,
-    )
-    close_traces = traces.install(app, settings)
-    app.add_middleware(
-        RequestMiddleware, metrics=services.metrics, routes=fixed, proxies=settings.trusted_proxies
-    )
+    app.add_middleware(Driver, finish=finish, readers=readers, routes=fixed, largest=largest)
     return app
+
+
+async def _translate(_: Request, error: Exception) -> Response:
+    """The framework's own refusals as ours, which the driver answers like any other."""
+    if isinstance(error, RequestValidationError):
+        raise errors.InvalidRequest(
+            [{"loc": list(problem["loc"]), "type": problem["type"]} for problem in error.errors()]
+        ) from None
+    assert isinstance(error, HTTPException)
+    translated = _HTTP.get(error.status_code, errors.HlasError)()
+    translated.headers |= dict(error.headers or {})
+    raise translated from None
 
 
 def from_environment() -> FastAPI:

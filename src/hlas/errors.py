@@ -2,8 +2,6 @@
 
 from typing import Any, ClassVar
 
-import orjson
-
 
 class HlasError(Exception):
     """Something went wrong on our side."""
@@ -29,12 +27,24 @@ class HlasError(Exception):
         }
 
 
-def render(error: Exception, request_id: str) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
-    """The only handler: any exception as status, headers and body; a stranger's is a bare 500."""
-    known = error if isinstance(error, HlasError) else HlasError()
-    headers = [(name.lower().encode(), value.encode()) for name, value in known.headers.items()]
-    headers.append((b"content-type", b"application/json"))
-    return known.status, headers, orjson.dumps(known.body(request_id))
+class InvalidHttp(HlasError):
+    """This is not a valid HTTP request."""
+
+    status = 400
+    code = "invalid_http"
+
+    def __init__(self) -> None:
+        super().__init__(headers={"Connection": "close"})
+
+
+class HeadersTooLarge(HlasError):
+    """The request's headers are too large."""
+
+    status = 431
+    code = "headers_too_large"
+
+    def __init__(self) -> None:
+        super().__init__(headers={"Connection": "close"})
 
 
 class InvalidRequest(HlasError):

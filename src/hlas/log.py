@@ -1,33 +1,15 @@
-"""One JSON object a line, the same request id on all of them, and a metric for every answer."""
+"""The one log: a JSON object a line, each with the id of the request it is about."""
 
 import asyncio
 import logging
-import re
 import sys
 import time
-from collections.abc import Callable, Container, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping
 from contextvars import ContextVar, Token
-from functools import cache, lru_cache, partial
-from typing import TYPE_CHECKING, Any, BinaryIO, Final
+from functools import lru_cache, partial
+from typing import Any, BinaryIO, Final
 
 import orjson
-import structlog
-import uuid_utils
-from structlog.typing import EventDict, WrappedLogger
-
-from hlas.http.asgi import Application, Message, Receive, Scope, Send, header_values
-from hlas.http.headers import security_headers
-from hlas.limits.addresses import TrustedProxies
-from hlas.observe.metrics import Metrics
-
-if TYPE_CHECKING:
-    from structlog.dev import ConsoleRenderer
-
-# Where a request is going as long as no router has said so.
-ROUTE = "hlas.route"
-UNMATCHED = "unmatched"
-
-_REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,128}")
 
 # What is known of the request under way; every line logged meanwhile carries it.
 _context: ContextVar[dict[str, Any]] = ContextVar("hlas_request")
@@ -58,26 +40,26 @@ class Sink:
             self._stream.flush()
 
 
-Renderer = Callable[[EventDict], bytes]
-
+Line = dict[str, Any]
+Renderer = Callable[[Line], bytes]
 
 _json: Renderer = partial(orjson.dumps, default=repr)
 
 
-@cache
-def _colours() -> "ConsoleRenderer":
-    from structlog.dev import ConsoleRenderer  # noqa: PLC0415  # slow to load, for terminals only
-
-    return ConsoleRenderer(colors=True, sort_keys=False)
+_COLOURS: Final = {"debug": "2", "info": "32", "warning": "33", "error": "31"}
 
 
-def _console(line: EventDict) -> bytes:
-    # A terminal obeys what it prints, so nothing unprintable reaches it as it is.
-    for name, value in line.items():
-        if isinstance(value, str) and not value.isprintable():
-            line[name] = repr(value)
-    line["timestamp"] = str(line.pop("time"))[11:19]
-    return str(_colours()(None, "", line)).encode()
+def _console(line: Line) -> bytes:
+    """For people at a terminal."""
+    moment, level, event = str(line.pop("time"))[11:19], line.pop("level"), line.pop("event")
+    fields = " ".join(f"{name}=\x1b[36m{_printable(value)}\x1b[0m" for name, value in line.items())
+    return f"\x1b[2m{moment}\x1b[0m \x1b[{_COLOURS[level]}m{event:<24}\x1b[0m {fields}".encode()
+
+
+def _printable(value: Any) -> str:
+    # A terminal obeys escape codes, so nothing unprintable reaches it as it is.
+    text = str(value)
+    return text if text.isprintable() else repr(text)
 
 
 _sink = Sink(sys.stderr.buffer)
@@ -93,11 +75,6 @@ def configure(level: str = "info", log_format: str = "", stream: BinaryIO | None
     console = log_format == "console" or (not log_format and stream.isatty())
     _render = _console if console else _json
     _threshold = logging.getLevelNamesMapping()[level.upper()]
-    structlog.configure(
-        processors=[_hand_over],
-        wrapper_class=structlog.make_filtering_bound_logger(_threshold),
-        cache_logger_on_first_use=False,
-    )
     logging.basicConfig(handlers=[_Foreign()], level=max(_threshold, logging.WARNING), force=True)
     for name in ("uvicorn", "uvicorn.error", "uvicorn.access", "asyncio"):
         logging.getLogger(name).handlers.clear()
@@ -124,12 +101,6 @@ def _first_line(record: logging.LogRecord) -> str:
     return str(record.msg).partition("\n")[0][:300]
 
 
-def _hand_over(_: WrappedLogger, level: str, event: EventDict) -> EventDict:
-    """Lines of modules that know structlog alone, among ours."""
-    _log(level, logging.getLevelNamesMapping()[level.upper()], event.pop("event"), event)
-    raise structlog.DropEvent
-
-
 _millisecond = 0
 _moment = ""
 
@@ -151,7 +122,7 @@ def _second(second: int) -> str:
 
 
 def _log(level: str, number: int, event: str, fields: MutableMapping[str, Any]) -> None:
-    """One line, made here: two are written a message, and structlog's chain cost a third of it."""
+    """Two lines are written for each message, and a library for this cost a third of it."""
     if number >= _threshold:
         line = {"time": _now(), "level": level, "event": event, **fields, **_context.get(_nowhere)}
         _sink.write(_render(line))
@@ -179,7 +150,7 @@ def bind(**fields: Any) -> None:
 
 
 def enter(fields: dict[str, Any]) -> Token[dict[str, Any]]:
-    """Work on a request outside a task of its own, until `leave` or the end of the context."""
+    """Every line is about this request from now on, until `leave` or the end of the task."""
     return _context.set(fields)
 
 
@@ -195,101 +166,8 @@ def current() -> Mapping[str, Any]:
 
 def known(name: str) -> Any:
     """What is bound under a name to the request under way, if anything is."""
-    return current().get(name)
+    return _context.get(_nowhere).get(name)
 
 
 def request_id() -> str:
     return str(current().get("request_id", ""))
-
-
-class RequestMiddleware:
-    """Outermost: gives the request its id, and tells afterwards how it went."""
-
-    def __init__(
-        self, app: Application, metrics: Metrics, routes: Container[str], proxies: TrustedProxies
-    ) -> None:
-        self.app = app
-        self.proxies = proxies
-        self.metrics = metrics
-        self.routes = routes
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self.app(scope, receive, send)
-            return
-        started = time.perf_counter()
-        identifier = identify(_given(scope))
-        header = (b"x-request-id", identifier.encode())
-        _context.set({"request_id": identifier})
-        scope[ROUTE] = scope["path"] if scope["path"] in self.routes else UNMATCHED
-        status = 0
-        tls = is_tls(scope, self.proxies)
-
-        async def send_with_id(message: Message) -> None:
-            nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
-                headers = message["headers"]
-                headers.append(header)
-                headers += security_headers(own_policy=_has_policy(headers), tls=tls)
-            await send(message)
-
-        try:
-            await self.app(scope, receive, send_with_id)
-        finally:
-            account(self.metrics, scope["method"], route_of(scope), status, started)
-
-
-def account(metrics: Metrics, method: str, route: str, status: int, started: float) -> None:
-    """One metric and one line for a request that is over."""
-    seconds = time.perf_counter() - started
-    metrics.request(method, route, status, seconds)
-    info(
-        "request",
-        method=method,
-        route=route,
-        status=status,
-        duration_ms=round(seconds * 1000, 2),
-    )
-
-
-def is_tls(scope: Scope, proxies: TrustedProxies) -> bool:
-    """Whether the visitor came over TLS, as far as we see or a proxy that we believe says."""
-    forwarded = header_values(scope, b"x-forwarded-proto") if proxies else ()
-    peer = scope["client"][0] if scope.get("client") else ""
-    return comes_over_tls(scope["scheme"], peer, forwarded, proxies)
-
-
-def comes_over_tls(
-    scheme: str | None, peer: str, forwarded: Sequence[str], proxies: TrustedProxies
-) -> bool:
-    if scheme == "https" or not proxies:
-        return scheme == "https"
-    return list(forwarded) == ["https"] and proxies.trust(peer)
-
-
-def _has_policy(headers: list[tuple[bytes, bytes]]) -> bool:
-    for name, _ in headers:  # noqa: SIM110  # a generator costs more than all it looks at
-        if name == b"content-security-policy":
-            return True
-    return False
-
-
-def _given(scope: Scope) -> bytes | None:
-    for name, value in scope["headers"]:
-        if name == b"x-request-id":
-            return bytes(value)
-    return None
-
-
-def identify(given: bytes | None) -> str:
-    """The request's id: the client's own if it can be printed anywhere, else a new one."""
-    if given is not None and _REQUEST_ID.fullmatch(given):
-        return given.decode()
-    return str(uuid_utils.uuid7())
-
-
-def route_of(scope: Scope) -> str:
-    """The route's template: a fixed set of values, whatever paths strangers make up."""
-    route = scope.get("route")
-    return str(route.path if route is not None else scope[ROUTE])

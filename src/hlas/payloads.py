@@ -24,11 +24,11 @@ def loads(body: bytes) -> Any:
         raise InvalidRequest.at("body", kind="json_invalid") from None
 
 
-def invalid(error: ValidationError) -> InvalidRequest:
+def invalid(error: ValidationError, place: str = "body") -> InvalidRequest:
     """Where and what kind, never the value."""
     found = error.errors(include_url=False, include_context=False, include_input=False)
     return InvalidRequest(
-        [{"loc": ["body", *problem["loc"]], "type": problem["type"]} for problem in found]
+        [{"loc": [place, *problem["loc"]], "type": problem["type"]} for problem in found]
     )
 
 

@@ -67,8 +67,10 @@ class Visitor:
         return await replies.reply(self.database, self.writer, self.agent, self.session, key)
 
     async def history(self) -> list[dict[str, Any]]:
-        page = await messages.history(self.database, self.session, limit=100, offset=0, after=None)
-        found: list[dict[str, Any]] = page["messages"]
+        page = await messages.read_history(
+            self.database, self.session, limit=100, offset=0, after=None
+        )
+        found: list[dict[str, Any]] = orjson.loads(page)["messages"]
         return found
 
     async def answers(self) -> list[dict[str, Any]]:

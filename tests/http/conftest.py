@@ -2,39 +2,40 @@
 
 import pytest
 
-from hlas.api.express import Exchange, Express
+from hlas.http.lane import Exchange
+from hlas.http.request import Request
 from hlas.http.server import Connection
 
 
 @pytest.fixture
-def taken(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """For each request that was refused by the lane or came to it whole: did it answer."""
-    seen: list[bool] = []
-    complete, refuse = Exchange.complete, Exchange.refuse
+def connections(monkeypatch: pytest.MonkeyPatch) -> list[Connection]:
+    """The connection of each request that could have been in the lane."""
+    seen: list[Connection] = []
+    is_plain = Connection._is_plain
 
-    def completed(self: Exchange, body: bytes) -> bool:
-        seen.append(complete(self, body))
-        return seen[-1]
+    def asked(self: Connection) -> bool:
+        seen.append(self)
+        return is_plain(self)
 
-    def refused(self: Exchange) -> bool:
-        is_refused = refuse(self)
-        seen.extend([True] * is_refused)
-        return is_refused
-
-    monkeypatch.setattr(Exchange, "complete", completed)
-    monkeypatch.setattr(Exchange, "refuse", refused)
+    monkeypatch.setattr(Connection, "_is_plain", asked)
     return seen
 
 
 @pytest.fixture
-def connections(monkeypatch: pytest.MonkeyPatch) -> list[Connection]:
-    """Those that asked the lane."""
-    seen: list[Connection] = []
-    begin = Express.begin
+def taken(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """For each request to send a message: did the lane take it."""
+    seen: list[bool] = []
+    start, apply = Exchange.start, Connection._apply
 
-    def watched(self: Express, connection: Connection) -> Exchange | None:
-        seen.append(connection)
-        return begin(self, connection)
+    def started(self: Exchange) -> None:
+        seen.append(True)
+        start(self)
 
-    monkeypatch.setattr(Express, "begin", watched)
+    def applied(self: Connection, request: Request) -> None:
+        if request.path == "/widget/messages":
+            seen.append(False)
+        apply(self, request)
+
+    monkeypatch.setattr(Exchange, "start", started)
+    monkeypatch.setattr(Connection, "_apply", applied)
     return seen

@@ -14,7 +14,8 @@ import uvicorn
 from factories import Live, Site, make_site, serve_app
 from hlas.app import create_app
 from hlas.http import server as http_server
-from hlas.http.gate import OVERRIDES_SECONDS
+from hlas.http.gate import MESSAGES, OVERRIDES_SECONDS
+from hlas.http.request import Request
 from hlas.settings import Settings
 from hlas.store.db import Database
 from hlas.tenants import tenants
@@ -259,7 +260,9 @@ async def test_addresses_are_remembered_within_bounds(
             [str(number), *[""] * 1000],
             [f"{number} {'x' * 5000}"],
         ):
-            assert gate.address_of("192.0.2.1", forwarded) == "192.0.2.1"
+            headers = [(b"x-forwarded-for", value.encode()) for value in forwarded]
+            request = Request("POST", MESSAGES, b"", headers, "192.0.2.1", "http")
+            assert gate.find_address(request) == "192.0.2.1"
     assert len(gate._addresses) <= 50
     assert sys.getsizeof(str(gate._addresses)) < 50 * 300
 

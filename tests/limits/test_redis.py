@@ -1,6 +1,7 @@
 """What only limits in Redis have to stand: several workers, outages, a server that hangs."""
 
 import asyncio
+import io
 import signal
 import subprocess
 import sys
@@ -12,11 +13,11 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 from redis.asyncio import Redis
-from structlog.contextvars import bound_contextvars, merge_contextvars
-from structlog.testing import capture_logs
 
+from hlas import log
 from hlas.limits import Check, Limit, Limiter, MemoryLimiter, Refusal, Rule, Scope
 from hlas.limits.redis import RedisLimiter
+from log_scan import events
 from redis_servers import RedisServer, running_redis
 
 
@@ -143,9 +144,9 @@ async def test_a_blocked_key_asks_redis_no_more(
 ) -> None:
     """A flood from one blocked address costs Redis nothing until its wait is over."""
     watched = watch()
-    assert watched.limiter.peek_now([(rule(3), "a")]) is None
+    assert await watched.limiter.peek([(rule(3), "a")]) is None
     assert await watched.admit([(rule(3), "a")], 10) == 3
-    assert watched.limiter.peek_now([(rule(3), "a")]) is not None
+    assert await watched.limiter.peek([(rule(3), "a")]) is not None
 
     async def calls() -> int:
         figures: dict[str, dict[str, int]] = await client.info("commandstats")
@@ -159,27 +160,26 @@ async def test_a_blocked_key_asks_redis_no_more(
 
 
 async def test_redis_killed_and_back(
-    redis_server: RedisServer, client: Redis, watch: Callable[[], Watched]
+    redis_server: RedisServer, client: Redis, watch: Callable[[], Watched], logs: io.BytesIO
 ) -> None:
     """Edge case 28: killed, the warm local limits go on with one warning; back, exact again."""
     watched, other = watch(), watch()
     checks = [(rule(20, 3600), "a")]
-    with capture_logs() as logs:
-        assert await watched.admit(checks, 8) == 8
-        redis_server.kill()
-        # The eight are not forgotten, though the server has forgotten them.
-        assert await watched.admit(checks, 7) == 7
-        assert watched.limiter.away
-        assert watched.away == [True]
-        redis_server.start()
-        await watched.back()
-        assert watched.away == [True, False]
-        assert await watched.admit(checks, 30) == 5
-        fresh = [(rule(20, 3600), "fresh")]
-        both = await asyncio.gather(watched.admit(fresh, 30), other.admit(fresh, 30))
-        assert sum(both) == 20
-    told = [entry for entry in logs if entry["event"].startswith("limits_redis")]
-    assert [(entry["event"], entry["log_level"]) for entry in told] == [
+    assert await watched.admit(checks, 8) == 8
+    redis_server.kill()
+    # The eight are not forgotten, though the server has forgotten them.
+    assert await watched.admit(checks, 7) == 7
+    assert watched.limiter.away
+    assert watched.away == [True]
+    redis_server.start()
+    await watched.back()
+    assert watched.away == [True, False]
+    assert await watched.admit(checks, 30) == 5
+    fresh = [(rule(20, 3600), "fresh")]
+    both = await asyncio.gather(watched.admit(fresh, 30), other.admit(fresh, 30))
+    assert sum(both) == 20
+    told = [entry for entry in events(logs) if entry["event"].startswith("limits_redis")]
+    assert [(entry["event"], entry["level"]) for entry in told] == [
         ("limits_redis_away", "warning"),
         ("limits_redis_back", "info"),
     ]
@@ -238,17 +238,19 @@ async def test_a_redis_that_cannot_write_is_away(
     assert watched.away == [True, False]
 
 
-async def test_no_redis_at_the_start(tmp_path: Path) -> None:
+async def test_no_redis_at_the_start(tmp_path: Path, logs: io.BytesIO) -> None:
     """The service starts without Redis, says so once, and its limits hold."""
     watched = Watched(f"unix://{tmp_path}/nobody.sock")
-    with bound_contextvars(tenant_id="t"), capture_logs([merge_contextvars]) as logs:
-        assert not await watched.limiter.connect()
-        assert await watched.admit([(rule(5), "a")], 20) == 5
+    outside = log.enter({"tenant_id": "t"})
+    assert not await watched.limiter.connect()
+    assert await watched.admit([(rule(5), "a")], 20) == 5
+    log.leave(outside)
     await watched.limiter.aclose()
-    assert [entry["event"] for entry in logs] == ["limits_redis_away"]
-    assert "nobody.sock" not in str(logs)
+    told = events(logs)
+    assert [entry["event"] for entry in told] == ["limits_redis_away"]
+    assert "nobody.sock" not in str(told)
     # It is not about the request that met it first.
-    assert "tenant_id" not in logs[0]
+    assert "tenant_id" not in told[0]
 
 
 async def test_closing_leaves_nobody_waiting(

@@ -14,7 +14,7 @@ import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from factories import make_settings, make_site, serve_app
-from hlas.observe import traces
+from hlas.observe.traces import make_traces
 from hlas.settings import ConfigurationError, Settings
 from hlas.store.db import Database
 
@@ -122,7 +122,7 @@ async def test_a_trusted_proxy_leads_the_trace(
 
 async def test_off_by_default(settings: Settings) -> None:
     """Without an endpoint nothing is added to the application, and nothing has to be closed."""
-    await traces.install(None, settings)()
+    assert make_traces(settings.otel_exporter_otlp_endpoint, settings.trusted_proxies) is None
 
 
 async def test_missing_extra(monkeypatch: pytest.MonkeyPatch, database_url: str) -> None:
@@ -130,4 +130,4 @@ async def test_missing_extra(monkeypatch: pytest.MonkeyPatch, database_url: str)
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk.trace", None)
     settings = make_settings(database_url, otel_exporter_otlp_endpoint="http://127.0.0.1:1")
     with pytest.raises(ConfigurationError, match=r"OTEL_EXPORTER_OTLP_ENDPOINT.*hlas\[otel\]"):
-        traces.install(None, settings)
+        make_traces(settings.otel_exporter_otlp_endpoint, settings.trusted_proxies)

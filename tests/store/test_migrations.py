@@ -121,8 +121,8 @@ async def test_two_at_once(empty: MakeLogins) -> None:
     """Two servers that start together migrate one after the other."""
     logins = await empty()
     script = (
-        "import sys; from hlas.logins import Logins; from hlas.migrations import upgrade; "
-        "upgrade(Logins(*sys.argv[1:]))"
+        "import sys; from hlas.store.logins import Logins; from hlas.store import migrations; "
+        "migrations.upgrade(Logins(*sys.argv[1:]))"
     )
     processes = [
         await asyncio.create_subprocess_exec(

@@ -18,10 +18,8 @@ from hlas.store.embedded.cluster import Cluster, locate
 APPLICATION = """
 import signal, sys
 from pathlib import Path
-import structlog
-from hlas import postgres
-structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
-server = postgres.start(Path(sys.argv[1]))
+from hlas.store import embedded
+server = embedded.start(Path(sys.argv[1]))
 server.watch()
 def end(*_):
     server.stop()

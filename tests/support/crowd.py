@@ -55,7 +55,8 @@ class Line:
     ) -> Reply:
         reader, _ = await self._send(method, path, headers, body)
         head = (await reader.readuntil(b"\r\n\r\n")).lower()
-        length = int(head.partition(b"\r\ncontent-length:")[2].partition(b"\r\n")[0])
+        # 204 has no body, and says no length.
+        length = int(head.partition(b"\r\ncontent-length:")[2].partition(b"\r\n")[0] or 0)
         content = b"" if method == "HEAD" else await reader.readexactly(length)
         if b"\r\nconnection: close" in head:
             self.close()

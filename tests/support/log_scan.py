@@ -3,12 +3,15 @@
 Everything the tests send is remembered, and every log the tests make is searched for it.
 """
 
+import io
 import re
 from collections.abc import Iterator
 from typing import Any
 
 import httpx
 import orjson
+
+from hlas import log
 
 # Shorter words occur in log lines by chance.
 SHORTEST = 5
@@ -67,3 +70,9 @@ def check(log: bytes) -> None:
 
 def forget() -> None:
     _said.clear()
+
+
+def events(logs: io.BytesIO) -> list[dict[str, Any]]:
+    """What was logged so far."""
+    log.flush()
+    return [orjson.loads(line) for line in logs.getvalue().splitlines()]

@@ -16,7 +16,7 @@ import pytest
 from clusters import open_directory
 from factories import free_port
 
-OPS = Path(__file__).parents[1] / "ops"
+OPS = Path(__file__).parents[2] / "ops"
 START_SECONDS = 60
 PROGRAMS = "/usr/sbin:/usr/bin:/usr/local/sbin:/usr/local/bin"
 

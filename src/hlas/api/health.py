@@ -8,6 +8,7 @@ from hlas import errors
 from hlas.api.documentation import problems
 from hlas.api.reads import LIMITED
 from hlas.doctor import probes
+from hlas.http.asgi import REQUEST
 from hlas.services import Services
 
 router = APIRouter(tags=["operations"])
@@ -20,7 +21,7 @@ async def health(request: Request) -> dict[str, Any]:
     if not tokens or not probes.is_ours(services.tokens.secrets(), tokens):
         return {"status": "ok"}
     # `hlas doctor` asks as whom it is limited.
-    return {"status": "ok", "seen": services.gate.seen(request.scope)}
+    return {"status": "ok", "seen": services.gate.seen(request.scope[REQUEST])}
 
 
 @router.get(

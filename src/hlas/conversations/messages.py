@@ -110,26 +110,29 @@ def draft(session: Session, message: NewMessage, key: str | None) -> Draft:
     )
 
 
-async def history(
+async def read_history(
     database: Database, session: Session, *, limit: int, offset: int, after: int | None
-) -> dict[str, Any]:
-    """A page of the session's conversation, oldest first; at least one message, if there is one."""
+) -> bytes:
+    """A page of the session's conversation as JSON, oldest first.
+
+    It has at least one message, if there is one, and otherwise no more than PAGE_BYTES.
+    """
     start = offset if after is None else after
-    rows = await database.all(
+    row = await database.one(
         queries.history, session.tenant_id, session.conversation_id, start, limit, PAGE_BYTES
     )
-    require_standing(session, rows[0])
-    page = [row for row in rows if row["id"] is not None]
-    return {
-        "conversation_id": session.conversation_id,
-        "messages": [shown(row) for row in page],
-        "paging": {
-            "limit": limit,
-            "offset": offset if after is None else None,
-            "has_more": bool(page) and page[0]["available"] > len(page),
-            "next_after": page[-1]["seq"] if page else start,
-        },
+    row = require_standing(session, row)
+    paging = {
+        "limit": limit,
+        "offset": offset if after is None else None,
+        "has_more": row["has_more"],
+        "next_after": row["last_seq"] or start,
     }
+    return b'{"conversation_id":"%b","messages":%b,"paging":%b}' % (
+        session.conversation_id.encode(),
+        (row["messages"] or "[]").encode(),
+        orjson.dumps(paging),
+    )
 
 
 def shown(row: Row) -> dict[str, Any]:

@@ -1,13 +1,13 @@
 -- name: history
--- One round trip: the tenant scope, whether the session still stands, and a page by seq.
+-- One round trip: the tenant scope, whether the session still stands, and a page by seq, as JSON.
 -- seq has no gaps, so an offset is a seq too and both cost the same anywhere in a conversation.
--- A page ends before it has more than $5 bytes, but not before its first message; `available` is
--- how many there are, up to one more than the limit.
+-- A page ends before it has more than $5 bytes, but not before its first message; one message more
+-- than the page is looked at, to know whether there are more.
 with scope as materialized (
     select set_config('app.tenant_id', $1::text, true)::uuid as tenant_id
 )
-select t.is_active, t.token_generation, c.status,
-       m.id, m.seq, m.role, m.content, m.meta, m.created_at, m.available
+select t.is_active, t.token_generation, c.status, p.messages, p.last_seq,
+       coalesce(p.has_more, false) as has_more
 from scope s
 left join lateral (
     select is_active, token_generation from tenants where id = s.tenant_id offset 0
@@ -16,23 +16,25 @@ left join lateral (
     select status from conversations where tenant_id = s.tenant_id and id = $2 offset 0
 ) as c on true
 left join lateral (
-    select sized.*
+    select '[' || string_agg(shown, ',' order by seq) filter (where fits) || ']' as messages,
+           max(seq) filter (where fits) as last_seq, not bool_and(fits) as has_more
     from (
-        select following.*, count(*) over () as available,
-               row_number() over page as number, sum(bytes) over page as total
+        select seq, shown,
+               number = 1 or (number <= $4 and sum(octet_length(shown)) over (order by seq) <= $5) as fits
         from (
-            select id, seq, role, content, meta, created_at,
-                   octet_length(content) + octet_length(meta::text) as bytes
+            select seq, row_number() over (order by seq) as number,
+                   json_build_object(
+                       'id', id, 'seq', seq, 'role', role, 'content', content, 'metadata', meta,
+                       'created_at',
+                       to_char(created_at at time zone 'utc', 'YYYY-MM-DD"T"HH24:MI:SS.US"+00:00"')
+                   )::text as shown
             from messages
             where tenant_id = s.tenant_id and conversation_id = $2 and seq > $3
             order by seq
             limit $4 + 1
         ) as following
-        window page as (order by seq rows unbounded preceding)
     ) as sized
-    where number = 1 or (number <= $4 and total <= $5)
-) as m on true
-order by m.seq
+) as p on true
 
 -- name: reap_keys
 -- A small batch, oldest first, by the clock that stamped them; the lock lets one worker at a time

@@ -1,63 +1,56 @@
 """Request bodies: capped before they are read and while they are read, plain JSON only."""
 
+from collections.abc import Awaitable, Callable
+
 from hlas.errors import PayloadTooLarge, RequestTimeout, UnsupportedMediaType
-from hlas.http.asgi import Application, Message, Receive, Scope, Send
+from hlas.http.request import Receive, Request
 
 # Pages of ours send forms, in which one byte may take three.
 FORMS = "/console"
 FORM = "application/x-www-form-urlencoded"
+BODILESS = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
-class BodyMiddleware:
-    """Refuses what is too large by its Content-Length, or once the counted stream passes it."""
-
-    def __init__(self, app: Application, largest: int) -> None:
-        self.app = app
-        self.largest = largest
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["method"] in {"GET", "HEAD", "OPTIONS"}:
-            await self.app(scope, receive, send)
-            return
-        has_form = scope["path"].startswith(FORMS)
-        largest, read = self.largest * 3 if has_form else self.largest, 0
-        _check_headers(scope, largest, FORM if has_form else "application/json")
-
-        async def counted() -> Message:
-            nonlocal read
-            message = await receive()
-            if message["type"] == "http.request":
-                read += len(message.get("body", b""))
-                if read > largest:
-                    raise PayloadTooLarge
-            return message
-
-        await self.app(scope, counted, send)
-
-
-def _check_headers(scope: Scope, largest: int, media_type: str) -> None:
-    for name, value in scope["headers"]:
-        if name == b"content-length" and int(value) > largest:
+def check(request: Request, largest: int) -> None:
+    """Refuse by its headers a body that is too large or not plain UTF-8."""
+    if request.method in BODILESS:
+        return
+    has_form = request.path.startswith(FORMS)
+    for value in request.raw(b"content-length"):
+        # Plain digits, few of them: the server refuses any other length.
+        if int(value) > (largest * 3 if has_form else largest):
             raise PayloadTooLarge
-        if name == b"content-encoding" and value.strip().lower() not in {b"", b"identity"}:
-            raise UnsupportedMediaType
-        if name == b"content-type" and not _is_utf8(value, media_type):
-            raise UnsupportedMediaType
+    if request.has(b"content-encoding"):
+        for value in request.raw(b"content-encoding"):
+            if value.strip().lower() not in {b"", b"identity"}:
+                raise UnsupportedMediaType
+    for value in request.raw(b"content-type"):
+        if value != b"application/json" or has_form:
+            _require_utf8(value, FORM if has_form else "application/json")
 
 
-def _is_utf8(value: bytes, media_type: str) -> bool:
+def _require_utf8(value: bytes, media_type: str) -> None:
     kind, _, parameters = value.decode("latin-1").lower().partition(";")
     charset = parameters.replace(" ", "").replace('"', "")
-    return kind.strip() == media_type and charset in {"", "charset=utf-8"}
+    if kind.strip() != media_type or charset not in {"", "charset=utf-8"}:
+        raise UnsupportedMediaType
 
 
-async def read(receive: Receive) -> bytes:
-    """The whole body; a client that went away or was too slow gets no further."""
-    chunks: list[bytes] = []
-    while True:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise RequestTimeout
-        chunks.append(message.get("body", b""))
-        if not message.get("more_body", False):
-            return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+def reader(request: Request, receive: Receive, largest: int) -> Callable[[], Awaitable[bytes]]:
+    """What reads a whole body from ASGI, and no more than it may have."""
+    most = largest * 3 if request.path.startswith(FORMS) else largest
+
+    async def read() -> bytes:
+        pieces, size = [], 0
+        while True:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                raise RequestTimeout
+            pieces.append(message.get("body", b""))
+            size += len(pieces[-1])
+            if size > most:
+                raise PayloadTooLarge
+            if not message.get("more_body", False):
+                return b"".join(pieces)
+
+    return read

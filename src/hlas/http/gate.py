@@ -1,15 +1,15 @@
 """Which limits apply to a request, and what happens when one is hit."""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
 
 import asyncpg
 
 from hlas import errors, log
-from hlas.http.asgi import Application, Headers, Receive, Scope, Send, header_values, respond
-from hlas.limits import Check, Limit, Limiter, MemoryLimiter, Refusal, Rule
+from hlas.limits import Check, Limit, Limiter, Refusal, Rule
 from hlas.limits.addresses import client_address, forwarded_by_stranger
+from hlas.limits.rules import OVERRIDES
 from hlas.limits.rules import Scope as LimitScope
 from hlas.observe.metrics import Metrics
 from hlas.settings import Settings
@@ -24,18 +24,28 @@ REPLIES = "/widget/messages/assistant"
 ADMIN = "/admin"
 # Every route that is read without an administrator's key, in one bucket.
 READS = "reads"
-LIMITED = frozenset({SESSION, MESSAGES, REPLIES})
 OVERRIDES_SECONDS = 2.0
 # What was found out from a peer and what it forwards; long texts are not worth remembering.
 REMEMBERED_ADDRESSES = 20_000
 REMEMBERED_CHARACTERS = 200
 
-# What a tenant's `limits` column may hold: its own limits, never those on addresses.
-OVERRIDES: dict[str, tuple[LimitScope, tuple[str, ...]]] = {
+# The buckets that each of a tenant's own limits is for.
+_OVERRIDDEN: dict[str, tuple[LimitScope, tuple[str, ...]]] = {
     "session_tenant": ("tenant", (SESSION,)),
     "messages_tenant": ("tenant", (MESSAGES, REPLIES)),
     "messages_conversation": ("conversation", (MESSAGES, REPLIES)),
 }
+assert set(_OVERRIDDEN) == set(OVERRIDES)
+
+
+class Caller(Protocol):
+    """A request, as far as limits are concerned."""
+
+    peer: str
+    address: str | None
+    route: str
+
+    def values(self, name: bytes) -> Sequence[str]: ...
 
 
 class Rules(NamedTuple):
@@ -49,7 +59,6 @@ class Rules(NamedTuple):
 class Gate:
     def __init__(self, settings: Settings, limiter: Limiter, metrics: Metrics) -> None:
         self._limiter = limiter
-        self._local = limiter if isinstance(limiter, MemoryLimiter) else None
         self._metrics = metrics
         self._enforce = settings.rate_limit_enforce
         self._trusted = settings.trusted_proxies
@@ -68,35 +77,28 @@ class Gate:
                 _rule(route, "conversation", settings.rate_limit_messages_conversation),
                 _rule(route, "tenant", settings.rate_limit_messages_tenant),
             )
-        # A dry run tells of a refusal once, when the limits are consumed: there is nothing to see.
-        self._on_address = {
-            route: rules.ip for route, rules in self._rules.items() if settings.rate_limit_enforce
-        }
         self._by_tenant: dict[str, dict[str, Rules]] = {}
         self._warned: set[str] = set()
         self._addresses: dict[tuple[str | None, str], str | None] = {}
 
-    async def admit(
-        self, scope: Scope, route: str, tenant_id: str = "", conversation_id: str = ""
+    async def consume(
+        self, caller: Caller, bucket: str, tenant_id: str = "", conversation_id: str = ""
     ) -> None:
         """Consume every limit that applies, or raise; without a tenant, the address's alone."""
-        checks = self._checks(route, self.address(scope), tenant_id, conversation_id)
+        checks = self._checks(bucket, self.find_address(caller), tenant_id, conversation_id)
         if checks:
             refusal = await self._limiter.consume(checks)
             if refusal is not None:
-                self._refuse(refusal, route)
+                self._refuse(refusal, caller.route)
 
-    def admit_now(
-        self, route: str, address: str | None, tenant_id: str, conversation_id: str
-    ) -> bool:
-        """Consume every limit that applies without waiting, or say no and consume nothing."""
-        checks = self._checks(route, address, tenant_id, conversation_id)
-        return self._local is not None and self._local.consume_now(checks) is None
-
-    @property
-    def is_local(self) -> bool:
-        """The limits are in this process, so that nothing has to be waited for."""
-        return self._local is not None
+    async def require_room(self, caller: Caller, bucket: str) -> None:
+        """Before any SQL: raise if an address is over its limit."""
+        rule, address = self._rules[bucket].ip, self.find_address(caller)
+        # In a dry run a refusal is logged once, when the limits are consumed.
+        if rule is not None and address is not None and self._enforce:
+            refusal = await self._limiter.peek(((rule, address),))
+            if refusal is not None:
+                self._refuse(refusal, caller.route)
 
     def _checks(
         self, route: str, address: str | None, tenant_id: str, conversation_id: str
@@ -111,44 +113,12 @@ class Gate:
             checks.append((tenant, tenant_id))
         return checks
 
-    async def admit_read(self, scope: Scope) -> None:
-        """Consume the limit of an address on what it reads, or raise."""
-        checks = self._checks(READS, self.address(scope), "", "")
-        refusal = await self._limiter.consume(checks) if checks else None
-        if refusal is not None:
-            self._refuse(refusal, log.route_of(scope))
-
-    async def admit_key(self, key_id: str) -> None:
+    async def consume_key(self, key_id: str) -> None:
         """Consume the limit of an administrator's key, or raise."""
         if self._admin_key is not None:
             refusal = await self._limiter.consume(((self._admin_key, key_id),))
             if refusal is not None:
                 self._refuse(refusal, ADMIN)
-
-    async def look(self, scope: Scope, route: str) -> Refusal | None:
-        """Before any SQL: whether an address has used up its limit."""
-        address = self.address(scope)
-        # Opening a session asks the database for its tenant before the limits are consumed; for
-        # the others nothing comes between, so what this process remembers is enough.
-        if route != SESSION:
-            return self.look_now(route, address)
-        rule = self._on_address.get(route)
-        if rule is None or address is None:
-            return None
-        return await self._limiter.peek(((rule, address),))
-
-    def look_now(self, route: str, address: str | None) -> Refusal | None:
-        """The same from what this process knows: None may mean that it does not know."""
-        rule = self._on_address.get(route)
-        if rule is None or address is None:
-            return None
-        return self._limiter.peek_now(((rule, address),))
-
-    async def require_room(self, scope: Scope, route: str) -> None:
-        """Before any SQL: raise if an address has used up its limit."""
-        refusal = await self.look(scope, route)
-        if refusal is not None:
-            self._refuse(refusal, route)
 
     def _refuse(self, refusal: Refusal, route: str) -> None:
         scope = refusal.rule.scope
@@ -157,13 +127,14 @@ class Gate:
         log.warning("blocked", reason="rate_limited", scope=scope, route=route, enforced=False)
         self._metrics.blocked("rate_limited_dry_run", scope, route)
 
-    def address(self, scope: Scope) -> str | None:
-        peer = scope["client"][0] if scope.get("client") else None
-        return self.address_of(peer, header_values(scope, b"x-forwarded-for"))
-
-    def address_of(self, peer: str | None, forwarded: Sequence[str]) -> str | None:
+    def find_address(self, caller: Caller) -> str | None:
         """Whose requests these are counted as."""
-        known = peer, ",".join(forwarded)
+        if caller.address is None:
+            caller.address = self._remember(caller.peer or None, caller.values(b"x-forwarded-for"))
+        return caller.address
+
+    def _remember(self, peer: str | None, forwarded: Sequence[str]) -> str | None:
+        known = peer, ",".join(forwarded) if forwarded else ""
         try:
             return self._addresses[known]
         except KeyError:
@@ -183,10 +154,9 @@ class Gate:
             self._warn_once("client_address_unknown", hint="limits by address do not apply")
         return address
 
-    def seen(self, scope: Scope) -> dict[str, Any]:
+    def seen(self, caller: Caller) -> dict[str, Any]:
         """How a request looks from here, for the doctor."""
-        peer = scope["client"][0] if scope.get("client") else None
-        forwarded = header_values(scope, b"x-forwarded-for")
+        peer, forwarded = caller.peer or None, caller.values(b"x-forwarded-for")
         return {
             "peer": peer,
             "forwarded_for": forwarded,
@@ -215,8 +185,8 @@ class Gate:
     def _overridden(self, limits: Mapping[str, Any]) -> dict[str, Rules]:
         rules = dict(self._rules)
         for name, text in limits.items():
-            if name in OVERRIDES:
-                scope, routes = OVERRIDES[name]
+            if name in _OVERRIDDEN:
+                scope, routes = _OVERRIDDEN[name]
                 try:
                     limit = Limit.parse(str(text))
                 except ValueError:
@@ -225,39 +195,6 @@ class Gate:
                 for route in routes:
                     rules[route] = rules[route]._replace(**{scope: _rule(route, scope, limit)})
         return rules
-
-
-class AddressLimitMiddleware:
-    """The cheapest refusal: by address, from memory, before anything else is looked at."""
-
-    def __init__(
-        self, app: Application, gate: Gate, metrics: Metrics, cors: Callable[[Scope], Headers]
-    ) -> None:
-        self.app = app
-        self.gate = gate
-        self.metrics = metrics
-        self.cors = cors
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and scope["method"] == "POST" and scope["path"] in LIMITED:
-            refusal = await self.gate.look(scope, scope["path"])
-            if refusal is not None:
-                await self._refuse(refusal, scope, send)
-                return
-        await self.app(scope, receive, send)
-
-    async def _refuse(self, refusal: Refusal, scope: Scope, send: Send) -> None:
-        error = errors.RateLimited(refusal.rule.scope, refusal.headers())
-        note_blocked(self.metrics, error.limit_scope, scope["path"])
-        status, headers, body = errors.render(error, log.request_id())
-        await respond(send, status, [*headers, *self.cors(scope)], body)
-
-
-def note_blocked(metrics: Metrics, scope: str, route: str) -> None:
-    """The one log event and count of a request over a limit."""
-    reason = errors.RateLimited.code
-    log.warning("blocked", reason=reason, scope=scope, route=route)
-    metrics.blocked(reason, scope, route)
 
 
 def _rule(route: str, scope: LimitScope, limit: Limit | None) -> Rule | None:

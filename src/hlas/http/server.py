@@ -7,8 +7,8 @@ its answer in our error shape.
 import asyncio
 import gc
 import re
-from collections.abc import Container
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
+from urllib.parse import unquote
 from weakref import WeakKeyDictionary
 
 import httptools
@@ -17,11 +17,12 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from hlas import errors
-from hlas.http import refusals
+from hlas.errors import HeadersTooLarge, InvalidHttp
+from hlas.http.asgi import REQUEST
 from hlas.http.connections import Connections
-from hlas.http.refusals import HeadersTooLarge, InvalidHttp
+from hlas.http.lane import Exchange, Lane
+from hlas.http.request import Request
 from hlas.http.transport import Transport
-from hlas.observe.metrics import Metrics
 
 READ_SECONDS = 10.0
 SWEEP_SECONDS = 1.0
@@ -35,30 +36,6 @@ LINGER_BYTES = 4 * 1024 * 1024
 
 # More digits are no length, and Python itself refuses to read thousands of them.
 _LENGTH = re.compile(rb"[0-9]{1,19}[ \t]*")
-
-
-class Exchange(Protocol):
-    """One request that the express lane has taken on; stands where uvicorn keeps its own."""
-
-    keep_alive: bool
-    response_complete: bool
-
-    def done(self) -> bool:
-        """Its outcome is known, whatever else comes: it is answered, or will be in a moment."""
-        ...
-
-    def complete(self, body: bytes) -> bool:
-        """The body is here. False: let the application answer, nothing has happened yet."""
-        ...
-
-
-class Express(Protocol):
-    """What may answer requests to these paths before the application hears of them."""
-
-    @property
-    def paths(self) -> Container[bytes]: ...
-
-    def begin(self, connection: "Connection") -> Exchange | None: ...
 
 
 class Connection(HttpToolsProtocol):
@@ -75,14 +52,13 @@ class Connection(HttpToolsProtocol):
         self._header_bytes = 0
         self._chunk_bytes = 0
         self._in_headers = True
-        self._express: Express | None = self.app_state.get("express")
-        self._metrics: Metrics | None = self.app_state.get("metrics")
-        self._open: Connections | None = self.app_state.get("connections")
+        self._lane: Lane = self.app_state["lane"]
+        self._open: Connections = self.app_state["connections"]
         self._is_counted = False
-        # What the express lane has begun, and the pieces of its body that have come.
+        # The request in the lane whose body is still coming.
         self._exchange: Exchange | None = None
-        self._pieces: list[bytes] = []
         self._held_back: asyncio.TimerHandle | None = None
+        self._is_unreadable = False
         # A refusal of what cannot be read, which ends the connection when all else is answered.
         self._last_words: errors.HlasError | None = None
         self.lingered: int | None = None
@@ -96,12 +72,12 @@ class Connection(HttpToolsProtocol):
         self._reading_since = self.loop.time()
         if self.server_state not in self._sweeping:
             self._sweep()
-        if self._open is not None:
-            self._is_counted = self._open.enter(self.client)
-            if not self._is_counted:
-                # Without lingering: that would be one more open connection.
-                self._write_refusal(errors.RateLimited("ip", {"Retry-After": "1"}), None)
-                self.transport.close()
+        self._is_counted = self._open.enter(self.client)
+        if not self._is_counted:
+            # Without lingering: that would be one more open connection.
+            refusal = errors.RateLimited("ip", {"Retry-After": "1", "Connection": "close"})
+            self.transport.write(self._render(refusal, logged=False))
+            self.transport.close()
 
     def data_received(self, data: bytes) -> None:
         if self.lingered is not None:
@@ -109,8 +85,8 @@ class Connection(HttpToolsProtocol):
             if self.lingered > LINGER_BYTES:
                 self.transport.abort()
             return
-        if self._last_words is not None:
-            # What is behind a request that was refused is never parsed.
+        if self._is_unreadable:
+            # What is behind a request that could not be read is never parsed.
             return
         self._chunk_bytes = len(data)
         if self._in_headers:
@@ -120,9 +96,13 @@ class Connection(HttpToolsProtocol):
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
             raised = error.__context__
             self._refuse(raised if isinstance(raised, errors.HlasError) else InvalidHttp())
-        else:
-            if self._in_headers and self._header_bytes > HEADER_BYTES:
-                self._refuse(HeadersTooLarge())
+            return
+        if self._exchange is not None:
+            if not self._exchange.is_started:
+                # Its body is not complete: what can be said by its headers is said now.
+                self._exchange.start()
+        elif self._in_headers and self._header_bytes > HEADER_BYTES:
+            self._refuse(HeadersTooLarge())
 
     def on_message_begin(self) -> None:
         self.url = b""
@@ -139,20 +119,34 @@ class Connection(HttpToolsProtocol):
             size = len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
             if size > HEADER_BYTES:
                 raise HeadersTooLarge
-        if self._is_unwanted_upgrade() or self._is_ambiguous():
+        request = self._make_request()
+        if self._is_unwanted_upgrade() or self._is_ambiguous(request):
             raise InvalidHttp
         if len(self.pipeline) >= PIPELINED:
             self.transport.abort()
             raise InvalidHttp
         self._in_headers = False
-        express = self._express
-        if express is not None and self.url in express.paths and self._is_plain():
-            exchange = express.begin(self)
-            if exchange is not None:
-                self._exchange = exchange
-                self.cycle = exchange  # type: ignore[assignment]  # stands in for it
-                return
-        self._apply()
+        line = self._lane.find(request) if self._is_plain() else None
+        if line is None:
+            self._apply(request)
+            return
+        self._exchange = Exchange(self._lane, self, request, line)
+        self.cycle = self._exchange  # type: ignore[assignment]  # stands in for it
+
+    def _make_request(self) -> Request:
+        target, _, query = self.url.partition(b"?")
+        if not target.startswith(b"/"):
+            url = httptools.parse_url(self.url)
+            target, query = url.path, url.query or b""
+        path = target.decode("ascii")
+        return Request(
+            self.parser.get_method().decode("ascii"),
+            unquote(path) if "%" in path else path,
+            query,
+            self.headers,
+            self.client[0] if self.client else "",
+            self.scheme or "http",
+        )
 
     def _is_unwanted_upgrade(self) -> bool:
         """Upgrade or CONNECT on a route that has none, which today is every route.
@@ -162,24 +156,24 @@ class Connection(HttpToolsProtocol):
         """
         return self.parser.should_upgrade()
 
-    def _is_ambiguous(self) -> bool:
+    def _is_ambiguous(self, request: Request) -> bool:
         """A proxy before us may have read the target, the host or the length in another way."""
-        hosts = 0
-        for name, value in self.headers:
-            if name == b"host":
-                hosts += 1
-            elif name == b"content-length" and not _LENGTH.fullmatch(value):
-                return True
-        # Load balancers check health by HTTP/1.0, which knows no Host.
-        is_host_clear = hosts == 1 or (hosts == 0 and self.parser.get_http_version() == "1.0")
-        return not is_host_clear or b"#" in self.url
+        hosts, lengths = request.raw(b"host"), request.raw(b"content-length")
+        if len(hosts) != 1:
+            # Load balancers check health by HTTP/1.0, which knows no Host.
+            is_old = self.parser.get_http_version() == "1.0"
+            return bool(hosts) or not is_old
+        if lengths and not all(map(_LENGTH.fullmatch, lengths)):
+            return True
+        return b"#" in self.url
 
-    def _apply(self) -> None:
+    def _apply(self, request: Request) -> None:
         """Let the application have a request: what uvicorn does before and after its headers."""
         begun = self.url, self.headers, self.expect_100_continue
         super().on_message_begin()
         self.url, self.headers, self.expect_100_continue = begun
         self.scope["headers"] = self.headers
+        self.scope[REQUEST] = request  # type: ignore[literal-required]  # our own key
         super().on_headers_complete()
 
     def _is_plain(self) -> bool:
@@ -187,7 +181,7 @@ class Connection(HttpToolsProtocol):
         parser, flow = self.parser, self.flow
         return (
             (self.cycle is None or self.cycle.response_complete)
-            and not (flow.write_paused or flow.read_paused)
+            and not (flow.write_paused or flow.read_paused or self.expect_100_continue)
             and parser.get_http_version() == "1.1"
             and parser.should_keep_alive()
         )
@@ -195,58 +189,30 @@ class Connection(HttpToolsProtocol):
     def on_body(self, body: bytes) -> None:
         if self._exchange is None:
             super().on_body(body)
-        elif not self._exchange.done():
-            self._pieces.append(body)
+        else:
+            self._exchange.feed(body)
 
     def on_message_complete(self) -> None:
         self._reading_since = None
         self._in_headers = True
         self._header_bytes = 0
-        exchange = self._exchange
-        if exchange is not None:
-            body = self._take_body()
-            if exchange.done() or exchange.complete(body):
-                return
-            self._leave(exchange, body)
-        super().on_message_complete()
+        if self._exchange is None:
+            super().on_message_complete()
+        else:
+            exchange, self._exchange = self._exchange, None
+            exchange.end()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        exchange = self._exchange
-        if exchange is not None and not exchange.done():
-            # Half a request is told of and counted, too.
-            self._leave(exchange, self._take_body())
+        if self._exchange is not None:
+            self._exchange.end(errors.RequestTimeout())
         if self._held_back is not None:
             self._held_back.cancel()
-        if self._open is not None and self._is_counted:
+        if self._is_counted:
             self._open.leave(self.client)
         super().connection_lost(exc)
 
-    def _take_body(self) -> bytes:
-        """All that has come; the exchange has it now."""
-        self._exchange = None
-        body = b"".join(self._pieces)
-        self._pieces.clear()
-        return body
-
-    def _leave(self, exchange: Exchange, body: bytes) -> None:
-        """Let the application have a request, as if its headers had just come."""
-        self.cycle = None  # type: ignore[assignment]  # as before them
-        self._apply()
-        # Meanwhile the server may have begun to shut down.
-        self.cycle.keep_alive = self.cycle.keep_alive and exchange.keep_alive
-        super().on_body(body)
-
-    def answer(self, exchange: Exchange, response: bytes) -> None:
-        """The whole answer of an exchange, in one write."""
-        exchange.response_complete = True
-        if not self.transport.is_closing():
-            self.transport.write(response)
-            if not exchange.keep_alive:
-                self.transport.close()
-        self.on_response_complete()
-
     def hold_back(self) -> None:
-        """Read nothing more for a moment: who asks without end does not get without end."""
+        """Read nothing more for a moment: back-pressure for clients that ignore Retry-After."""
         self.flow.pause_reading()
         if self._held_back is None:
             self._held_back = self.loop.call_later(HOLD_BACK_SECONDS, self._read_on)
@@ -286,28 +252,47 @@ class Connection(HttpToolsProtocol):
         if self.pipeline:
             self._start_asgi_task(*self.pipeline.pop())
         elif self._last_words is not None:
-            self._refuse(self._last_words)
+            self._end_with(self._last_words)
 
     def _refuse(self, refusal: errors.HlasError) -> None:
         """Answer what cannot be read when its turn has come; then the connection ends."""
+        self._is_unreadable = True
         if self.transport.is_closing():
+            return
+        if self._exchange is not None and not self._exchange.response_complete:
+            # Its body cannot be read: the lane answers it, with this.
+            self._exchange.end(refusal)
+            self._exchange = None
+            return
+        if self.answered_early and not self._in_headers:
+            # Its request has been answered by its headers.
+            self.linger()
             return
         if self._has_to_wait():
             self._last_words = refusal
             self.flow.pause_reading()
             return
-        self._write_refusal(refusal, self._metrics)
+        self._end_with(refusal)
+
+    def _end_with(self, refusal: errors.HlasError) -> None:
+        self.transport.write(self._render(refusal, logged=True))
         self.linger()
 
-    def _write_refusal(self, refusal: errors.HlasError, metrics: Metrics | None) -> None:
-        common, tls = self.server_state.default_headers, self.scheme == "https"
-        self.transport.write(refusals.answer(refusal, common, metrics, tls=tls))
+    def _render(self, refusal: errors.HlasError, *, logged: bool) -> bytes:
+        """The last answer of this connection; what is no request still has an id."""
+        peer, scheme = self.client[0] if self.client else "", self.scheme or "http"
+        request = Request("OTHER", "", b"", (), peer, scheme)
+        return self._lane.refuse(request, refusal, self.server_state.default_headers, logged=logged)
 
     def _has_to_wait(self) -> bool:
-        """An earlier request, which is not the one that cannot be read, has no answer yet."""
-        if self.cycle is None or self.cycle.response_complete:
-            return False
-        return self._in_headers or (self._exchange is not None and self._exchange.done())
+        """Whether requests before the one that cannot be read have no answer yet."""
+        if self._in_headers:
+            return self.cycle is not None and not self.cycle.response_complete
+        if self.pipeline:
+            # Its headers were good and its body is not: the refusal will be its answer.
+            self.pipeline.popleft()
+            return True
+        return False
 
     @property
     def answered_early(self) -> bool:

@@ -165,10 +165,21 @@ class MemoryLimiter:
         """Nothing is held."""
 
     def consume_now(self, checks: Sequence[Check]) -> Refusal | None:
-        refusal = self.peek_now(checks)
-        if refusal is None:
-            self.record_now(checks)
-        return refusal
+        now = self.now()
+        known: list[tuple[Window, Rule]] = []
+        for rule, key in checks:
+            table = self._tables.get(rule.table)
+            window = table.windows.get(key) if table is not None else None
+            if window is None or window.used >= rule.count:
+                # A new key, or one that may be at its limit.
+                refusal = self.peek_now(checks)
+                if refusal is None:
+                    self.record_now(checks)
+                return refusal
+            known.append((window, rule))
+        for window, rule in known:
+            window.add(rule, now)
+        return None
 
     def peek_now(self, checks: Sequence[Check]) -> Refusal | None:
         now = self.now()

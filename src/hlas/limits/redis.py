@@ -104,11 +104,6 @@ class RedisLimiter:
             return self._local.peek_now(checks)
         return await self._ask(checks, consume=False)
 
-    def peek_now(self, checks: Sequence[Check]) -> Refusal | None:
-        if self.away:
-            return self._local.peek_now(checks)
-        return self._remembered(checks, self._local.now())
-
     async def connect(self) -> bool:
         """Find out at the start whether Redis is there; it is asked again by itself if not."""
         await self._ask([_PROBE], consume=True)

@@ -11,6 +11,9 @@ NANOSECONDS = 1_000_000_000
 # A window is counted in this many slots: more is finer, and costs memory on busy keys.
 SLOTS = 60
 
+# What a tenant may have limits of its own for; never on addresses.
+OVERRIDES = ("session_tenant", "messages_tenant", "messages_conversation")
+
 _LIMIT = re.compile(r"([0-9]{1,10})\s*/\s*([a-z]+)")
 _SECONDS = {
     "s": 1,
@@ -113,10 +116,6 @@ class Limiter(Protocol):
 
     async def peek(self, checks: Sequence[Check]) -> Refusal | None:
         """Tell what consume would say, consuming nothing."""
-        ...
-
-    def peek_now(self, checks: Sequence[Check]) -> Refusal | None:
-        """The same from what this process knows by itself: None may mean that it does not know."""
         ...
 
     async def aclose(self) -> None: ...

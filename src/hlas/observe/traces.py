@@ -1,92 +1,80 @@
 """Optional OpenTelemetry traces: a span for each request, off unless an endpoint is set."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
 
 import hlas
-from hlas import log
-from hlas.http.asgi import Application, Message, Receive, Scope, Send, header_values
 from hlas.limits.addresses import TrustedProxies
-from hlas.settings import ConfigurationError, Settings
+from hlas.settings import ConfigurationError
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
-    from opentelemetry.trace import Tracer
-
-Close = Callable[[], Awaitable[None]]
+    from opentelemetry.sdk.trace import TracerProvider
 
 
-class TraceMiddleware:
-    """Inside the one that gives the request its id, so that a trace and its log lines meet."""
+class Traced(Protocol):
+    """What a span tells of a request."""
 
-    def __init__(self, app: Application, tracer: "Tracer", proxies: TrustedProxies) -> None:
+    id: str
+    method: str
+    route: str
+    peer: str
+
+    def values(self, name: bytes) -> Sequence[str]: ...
+
+
+class Traces:
+    """Sends a span of each request that is over, in the background."""
+
+    def __init__(self, provider: "TracerProvider", proxies: TrustedProxies) -> None:
         from opentelemetry.trace import SpanKind, StatusCode  # noqa: PLC0415  # an extra
         from opentelemetry.trace.propagation.tracecontext import (  # noqa: PLC0415  # an extra
             TraceContextTextMapPropagator,
         )
 
-        self.app = app
-        self._tracer = tracer
+        self._provider = provider
+        self._tracer = provider.get_tracer("hlas")
         self._proxies = proxies
         self._kind = SpanKind.SERVER
         self._error = StatusCode.ERROR
         self._propagator = TraceContextTextMapPropagator()
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self.app(scope, receive, send)
-            return
-        status = 500
-
-        async def send_noting_status(message: Message) -> None:
-            nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
-            await send(message)
-
-        with self._tracer.start_as_current_span(
-            scope["method"],
-            context=self._parent(scope),
+    def record(self, request: Traced, status: int, seconds: float) -> None:
+        ended = time.time_ns()
+        span = self._tracer.start_span(
+            f"{request.method} {request.route}",
+            context=self._parent(request),
             kind=self._kind,
-            # An exception's words may quote a visitor.
-            record_exception=False,
-            set_status_on_exception=False,
-        ) as span:
-            try:
-                await self.app(scope, receive, send_noting_status)
-            finally:
-                route = log.route_of(scope)
-                span.update_name(f"{scope['method']} {route}")
-                span.set_attributes(
-                    {
-                        "http.request.method": scope["method"],
-                        "http.route": route,
-                        "http.response.status_code": status,
-                        "hlas.request_id": log.request_id(),
-                    }
-                )
-                if status >= 500:
-                    span.set_status(self._error)
+            start_time=ended - int(seconds * 1e9),
+            attributes={
+                "http.request.method": request.method,
+                "http.route": request.route,
+                "http.response.status_code": status,
+                "hlas.request_id": request.id,
+            },
+        )
+        if status >= 500:
+            span.set_status(self._error)
+        span.end(ended)
 
-    def _parent(self, scope: Scope) -> "Context | None":
+    async def close(self) -> None:
+        """Send what is left."""
+        await asyncio.to_thread(self._provider.shutdown)
+
+    def _parent(self, request: Traced) -> "Context | None":
         """A visitor must not choose our trace; a proxy that we trust may."""
-        peer = scope["client"][0] if scope.get("client") else ""
-        given = header_values(scope, b"traceparent")
-        if len(given) != 1 or not self._proxies or not self._proxies.trust(peer):
+        given = request.values(b"traceparent")
+        if len(given) != 1 or not self._proxies or not self._proxies.trust(request.peer):
             return None
         return self._propagator.extract({"traceparent": given[0]})
 
 
-async def _nothing() -> None:
-    """There is nothing to close."""
-
-
-def install(app: Any, settings: Settings) -> Close:
-    """Trace the application if an endpoint is set; the answer sends what is left and ends it."""
-    endpoint = settings.otel_exporter_otlp_endpoint
+def make_traces(endpoint: str, proxies: TrustedProxies) -> Traces | None:
+    """Traces to an OTLP endpoint; none where there is no endpoint."""
     if not endpoint:
-        return _nothing
+        return None
     try:
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import (  # noqa: PLC0415  # an extra
             OTLPSpanExporter,
@@ -103,11 +91,4 @@ def install(app: Any, settings: Settings) -> Close:
     provider = TracerProvider(resource=Resource.create(named), shutdown_on_exit=False)
     exporter = OTLPSpanExporter(endpoint=f"{endpoint.rstrip('/')}/v1/traces")
     provider.add_span_processor(BatchSpanProcessor(exporter))
-    app.add_middleware(
-        TraceMiddleware, tracer=provider.get_tracer("hlas"), proxies=settings.trusted_proxies
-    )
-
-    async def close() -> None:
-        await asyncio.to_thread(provider.shutdown)
-
-    return close
+    return Traces(provider, proxies)

@@ -11,8 +11,8 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstra
 from pydantic_core import PydanticCustomError
 
 from hlas.errors import DomainNotFound, DomainTaken, SlugTaken, TenantError, TenantNotFound
-from hlas.http.gate import OVERRIDES
 from hlas.limits import Limit
+from hlas.limits.rules import OVERRIDES
 from hlas.payloads import Text, one_line
 from hlas.store.db import Database, Queries, Row
 from hlas.tenants import revisions

@@ -282,7 +282,7 @@ def bearer(headers: Sequence[str]) -> str:
 
 def require_origin(session: Session, origins: Sequence[str]) -> None:
     """A token works on the origin it was issued to; a request without Origin is no browser's."""
-    if origins and origins != [session.origin]:
+    if origins and tuple(origins) != (session.origin,):
         found = Origin.parse(origins[0]) if len(origins) == 1 else None
         if found is None or str(found) != session.origin:
             raise errors.OriginMismatch

@@ -1,5 +1,6 @@
 """The embedded PostgreSQL when something is killed, stale, hung or in the way."""
 
+import io
 import os
 import shutil
 import signal
@@ -11,11 +12,11 @@ from pathlib import Path
 
 import psutil
 import pytest
-import structlog
 
 import clusters
 from hlas.store import embedded
 from hlas.store.embedded import EmbeddedPostgresError, Server, postmaster
+from log_scan import events
 
 
 @pytest.fixture
@@ -119,7 +120,7 @@ def test_command_after_a_killed_application(data_dir: Path) -> None:
     assert clusters.is_gone(server)
 
 
-def test_server_killed(data_dir: Path) -> None:
+def test_server_killed(data_dir: Path, logs: io.BytesIO) -> None:
     """Edge case 5: after kill -9 of the server it is back by itself at the same address, with
     every acknowledged row, and one line tells it.
     """
@@ -127,17 +128,16 @@ def test_server_killed(data_dir: Path) -> None:
     server.watch()
     clusters.query(server.url, "CREATE TABLE counted (n int)")
     acknowledged = 0
-    with structlog.testing.capture_logs() as events:
-        for _ in range(3):
-            old = pid_of(server)
-            clusters.query(server.url, f"INSERT INTO counted VALUES ({acknowledged})")
-            acknowledged += 1
-            os.kill(old, signal.SIGKILL)
-            wait_until(lambda old=old: server.pid != old and works(server))  # type: ignore[misc]  # bound now
-            wait_until(lambda count=acknowledged: len(events) == count)  # type: ignore[misc]  # bound now
-        assert clusters.query(server.url, "SELECT count(*) FROM counted") == str(acknowledged)
+    for _ in range(3):
+        old = pid_of(server)
+        clusters.query(server.url, f"INSERT INTO counted VALUES ({acknowledged})")
+        acknowledged += 1
+        os.kill(old, signal.SIGKILL)
+        wait_until(lambda old=old: server.pid != old and works(server))  # type: ignore[misc]  # bound now
+        wait_until(lambda count=acknowledged: len(events(logs)) == count)  # type: ignore[misc]  # bound now
+    assert clusters.query(server.url, "SELECT count(*) FROM counted") == str(acknowledged)
     server.stop()
-    assert [event["event"] for event in events] == ["postgres_restarted"] * 3
+    assert [event["event"] for event in events(logs)] == ["postgres_restarted"] * 3
     assert clusters.is_gone(server)
 
 
@@ -188,22 +188,21 @@ def test_stop_while_the_watch_restarts(data_dir: Path, delay: float) -> None:
     assert not [t for t in threading.enumerate() if t.name == "postgres-watch"]
 
 
-def test_watch_keeps_trying(data_dir: Path) -> None:
+def test_watch_keeps_trying(data_dir: Path, logs: io.BytesIO) -> None:
     """A restart that fails is tried again, and told, until it works."""
     server = embedded.start(data_dir)
     server.watch()
     conf = server.cluster.data / "postgresql.conf"
     good = conf.read_text()
     server.cluster.account.write(conf, "nonsense\n")
-    with structlog.testing.capture_logs() as events:
-        os.kill(pid_of(server), signal.SIGKILL)
-        wait_until(lambda: len(events) >= 2)
-        server.cluster.account.write(conf, good)
-        wait_until(lambda: works(server))
-        server.stop()
-    names = [event["event"] for event in events]
+    os.kill(pid_of(server), signal.SIGKILL)
+    wait_until(lambda: len(events(logs)) >= 2)
+    server.cluster.account.write(conf, good)
+    wait_until(lambda: works(server))
+    server.stop()
+    names = [event["event"] for event in events(logs)]
     assert names == ["postgres_restart_failed"] * (len(names) - 1) + ["postgres_restarted"]
-    assert "syntax error" in events[0]["reason"]
+    assert "syntax error" in events(logs)[0]["reason"]
 
 
 def test_stale_pid_of_a_living_program(data_dir: Path) -> None:

@@ -19,8 +19,8 @@ from hlas.store.embedded import EmbeddedPostgresError, postmaster
 COMMAND = """
 import sys
 from pathlib import Path
-from hlas import postgres
-with postgres.running(Path(sys.argv[1])) as server:
+from hlas.store import embedded
+with embedded.running(Path(sys.argv[1])) as server:
     print(server.pid, flush=True)
     sys.stdin.readline()
 """

@@ -13,8 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from hlas import errors, log, payloads
 from hlas.api.documentation import problems
-from hlas.http import body
-from hlas.http.asgi import header_values
+from hlas.http.asgi import REQUEST
 from hlas.http.gate import ADMIN
 from hlas.operators import administrators
 from hlas.operators.administrators import Administrator
@@ -63,7 +62,7 @@ async def require_room(request: Request, secret: str) -> None:
     """
     services: Services = request.app.state.services
     try:
-        await services.gate.require_room(request.scope, ADMIN)
+        await services.gate.require_room(request.scope[REQUEST], ADMIN)
     except errors.RateLimited:
         if not await services.known_secrets.hold(secret):
             raise
@@ -73,16 +72,16 @@ async def require_administrator(
     request: Request, _: Annotated[object, Depends(_documented)]
 ) -> Access:
     services: Services = request.app.state.services
-    given = header_values(request.scope, b"authorization")
+    given = request.scope[REQUEST].values(b"authorization")
     await require_room(request, "".join(given).partition(" ")[2])
     try:
         key = sessions.bearer(given)
         administrator = await administrators.verify(services.operators, key)
     except errors.AuthenticationError:
-        await services.gate.admit(request.scope, ADMIN)
+        await services.gate.consume(request.scope[REQUEST], ADMIN)
         raise
     log.bind(administrator_id=administrator.id)
-    await services.gate.admit_key(administrator.id)
+    await services.gate.consume_key(administrator.id)
     return Access(administrator, reach(services, administrator))
 
 
@@ -135,7 +134,7 @@ def content(model: type[Content]) -> Callable[..., Awaitable[Content]]:
 
     async def read(request: Request, _: Admin) -> Content:
         try:
-            return model.model_validate(payloads.loads(await body.read(request.receive)))
+            return model.model_validate(payloads.loads(await request.scope[REQUEST].read()))
         except ValidationError as error:
             raise payloads.invalid(error) from None
 
@@ -147,7 +146,7 @@ async def if_match(
 ) -> Expected:
     """The states the caller is ready to change; `*` is any."""
     del documented  # read raw: it may come in several lines
-    values = header_values(request.scope, b"if-match")
+    values = request.scope[REQUEST].values(b"if-match")
     if not values:
         raise errors.PreconditionRequired
     joined = ", ".join(values).strip()

@@ -16,9 +16,7 @@ from pydantic import ValidationError
 from hlas import errors, log
 from hlas.api.admin.access import Access, reach, require_room
 from hlas.api.console import cookies, pages
-from hlas.api.errors import report
-from hlas.http import body
-from hlas.http.asgi import header_values
+from hlas.http.asgi import REQUEST
 from hlas.http.gate import ADMIN
 from hlas.operators import sign_ins
 from hlas.services import Services
@@ -75,8 +73,7 @@ class ConsoleRoute(APIRoute):
                 refusal = error
             except RequestValidationError:
                 refusal = errors.NotFound()
-            services: Services = request.app.state.services
-            report(refusal, log.route_of(request.scope), services.metrics)
+            request.app.state.finish.report(request.scope[REQUEST], refusal)
             answer = pages.page(
                 "problem.html",
                 refusal.status,
@@ -96,9 +93,9 @@ def go(path: str, done: str = "") -> Response:
 
 def require_own_page(request: Request) -> None:
     """Browsers say where a form comes from; what does not come from a page of ours is refused."""
-    sites = header_values(request.scope, b"sec-fetch-site")
-    origins = header_values(request.scope, b"origin")
-    hosts = header_values(request.scope, b"host")
+    sites = request.scope[REQUEST].values(b"sec-fetch-site")
+    origins = request.scope[REQUEST].values(b"origin")
+    hosts = request.scope[REQUEST].values(b"host")
     if set(sites) - {"same-origin"} or not all(_is_own(origin, hosts) for origin in origins):
         raise errors.FormRefused
 
@@ -117,7 +114,7 @@ def _is_own(text: str, hosts: Sequence[str]) -> bool:
 async def read_form(request: Request, secret: str) -> Form:
     """The fields of a form that carries the token of this secret."""
     try:
-        text = (await body.read(request.receive)).decode()
+        text = (await request.scope[REQUEST].read()).decode()
         fields = parse_qsl(
             text, keep_blank_values=True, max_num_fields=MOST_FIELDS, errors="strict"
         )
@@ -139,10 +136,10 @@ async def require_signed_in(request: Request) -> Visit:
     try:
         administrator = await sign_ins.holder(services.operators, secret)
     except errors.InvalidAdminKey:
-        await services.gate.admit(request.scope, ADMIN)
+        await services.gate.consume(request.scope[REQUEST], ADMIN)
         raise SignInNeeded from None
     log.bind(administrator_id=administrator.id)
-    await services.gate.admit_key(administrator.id)
+    await services.gate.consume_key(administrator.id)
     if request.method != "GET":
         require_own_page(request)
         request.state.form = await read_form(request, secret)

@@ -2,8 +2,8 @@
 
 from fastapi import Request, Response
 
-from hlas import log
-from hlas.services import Services
+from hlas.http.answer import Finish
+from hlas.http.asgi import REQUEST
 
 # Who is signed in, and which browser loaded the sign-in form.
 SESSION = "hlas_console"
@@ -34,5 +34,5 @@ def _full_name(request: Request, name: str) -> str:
 
 
 def _is_tls(request: Request) -> bool:
-    services: Services = request.app.state.services
-    return log.is_tls(request.scope, services.settings.trusted_proxies)
+    finish: Finish = request.app.state.finish
+    return finish.is_tls(request.scope[REQUEST])

@@ -18,8 +18,8 @@ from hlas.api.console.access import (
     require_own_page,
     require_signed_in,
 )
-from hlas.api.errors import report
 from hlas.api.reads import LIMITED
+from hlas.http.asgi import REQUEST
 from hlas.http.gate import ADMIN
 from hlas.http.headers import page_headers
 from hlas.operators import administrators, sign_ins
@@ -69,18 +69,18 @@ async def sign_in(request: Request) -> Response:
     try:
         form = await read_form(request, cookies.read(request, cookies.FORM))
     except errors.FormRefused as error:
-        report(error, SIGN_IN, services.metrics)
+        request.app.state.finish.report(request.scope[REQUEST], error)
         return _sign_in_page(request, error.status, "This form has expired. Please try again.")
     key = form.get("key", "").strip()
     await require_room(request, key)
     try:
         administrator = await administrators.verify(services.operators, key)
     except errors.InvalidAdminKey as error:
-        await services.gate.admit(request.scope, ADMIN)
-        report(error, SIGN_IN, services.metrics)
+        await services.gate.consume(request.scope[REQUEST], ADMIN)
+        request.app.state.finish.report(request.scope[REQUEST], error)
         return _sign_in_page(request, error.status, "This key is unknown or was revoked.")
     log.bind(administrator_id=administrator.id)
-    await services.gate.admit_key(administrator.id)
+    await services.gate.consume_key(administrator.id)
     secret = await sign_ins.begin(services.operators, administrator)
     # From now on every process lets the secret pass, also from an address with bad tries.
     await asyncio.sleep(sign_ins.KNOWN_SECONDS)

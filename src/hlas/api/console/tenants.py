@@ -22,7 +22,7 @@ from hlas.api.console.access import (
     number,
     router,
 )
-from hlas.http.gate import OVERRIDES
+from hlas.limits.rules import OVERRIDES
 from hlas.services import Services
 from hlas.tenants import revisions, tenants, visitor_keys
 from hlas.tenants.tenants import OPERATORS_ONLY, SLUG, NewTenant, TenantChanges

@@ -1,0 +1,227 @@
+"""What visitors' browsers call. Tenant and conversation come from the verified token alone."""
+
+from collections.abc import Awaitable, Callable, Coroutine
+from datetime import datetime
+from functools import partial
+from typing import Any
+from uuid import UUID
+
+import orjson
+from fastapi import APIRouter, Response
+from fastapi import Request as FrameworkRequest
+from pydantic import BaseModel, Field
+
+from hlas.api.documentation import problems
+from hlas.api.widget.messages import Page, create_message, create_reply, read_history
+from hlas.api.widget.sessions import open_session, refresh_session
+from hlas.api.widget.steps import authenticate
+from hlas.conversations.messages import NewMessage, Role
+from hlas.http.answer import PRIVATE, Answer
+from hlas.http.asgi import REQUEST
+from hlas.http.gate import READS
+from hlas.http.lane import Line
+from hlas.http.request import Request
+from hlas.services import Services
+from hlas.visitors import sessions
+from hlas.visitors.sessions import NewSession
+
+router = APIRouter(prefix="/widget", tags=["widget"])
+
+# A line with the services it works with still to be given.
+Route = Callable[[Services, Request], Coroutine[Any, Any, Answer]]
+
+
+class SessionAnswer(BaseModel):
+    conversation_id: UUID
+    token: str
+    expires_in: int = Field(description="seconds")
+    ui_config: dict[str, Any]
+
+
+class WhoAmI(BaseModel):
+    tenant_id: UUID
+    conversation_id: UUID
+
+
+class MessageAnswer(BaseModel):
+    conversation_id: UUID
+    message_id: UUID
+
+
+class ReplyAnswer(MessageAnswer):
+    text: str
+
+
+class StoredMessage(BaseModel):
+    id: UUID
+    seq: int = Field(description="1, 2, 3 ... in the conversation, without gaps")
+    role: Role
+    content: str
+    metadata: dict[str, Any]
+    created_at: datetime
+
+
+class Paging(BaseModel):
+    limit: int
+    offset: int | None = Field(description="null when `after` was given")
+    has_more: bool
+    next_after: int = Field(description="the `after` of the next page")
+
+
+class History(BaseModel):
+    conversation_id: UUID
+    messages: list[StoredMessage]
+    paging: Paging
+
+
+def _header(name: str, description: str, **schema: Any) -> dict[str, Any]:
+    return {
+        "in": "header",
+        "name": name,
+        "description": description,
+        "schema": {"type": "string", **schema},
+    }
+
+
+_AUTHORIZATION = _header("Authorization", "Bearer token")
+_ORIGIN = _header("Origin", "the website that asks")
+_IDEMPOTENCY_KEY = _header(
+    "Idempotency-Key", "makes the request safe to repeat", minLength=1, maxLength=255
+)
+
+
+def _takes(model: type[BaseModel] | None, *, required: bool) -> dict[str, Any]:
+    schema = model.model_json_schema() if model else {"type": "object"}
+    return {"content": {"application/json": {"schema": schema}}, "required": required}
+
+
+def _framed(route: Route) -> Callable[[FrameworkRequest], Awaitable[Response]]:
+    """A line for the framework: the same function, in another frame."""
+
+    async def endpoint(request: FrameworkRequest) -> Response:
+        answer = await route(request.app.state.services, request.scope[REQUEST])
+        response = Response(answer.body, answer.status)
+        response.raw_headers = [
+            *answer.headers,
+            (b"content-length", str(len(answer.body)).encode()),
+        ]
+        return response
+
+    endpoint.__doc__ = route.__doc__
+    return endpoint
+
+
+async def whoami(services: Services, request: Request) -> Answer:
+    """Who this token speaks for."""
+    await services.gate.consume(request, READS)
+    session = authenticate(services, request)
+    await sessions.check(services.database, session)
+    told = {"tenant_id": session.tenant_id, "conversation_id": session.conversation_id}
+    return Answer(200, PRIVATE[:1], orjson.dumps(told))
+
+
+_ROUTES: list[tuple[str, str, Route, dict[str, Any]]] = [
+    (
+        "POST",
+        "/session",
+        open_session,
+        {
+            "response_model": SessionAnswer,
+            "summary": "Open a session",
+            "responses": problems(400, 401, 403, 408, 413, 415, 422, 429, 503),
+            "openapi_extra": {
+                "parameters": [_ORIGIN],
+                "requestBody": _takes(NewSession, required=False),
+            },
+        },
+    ),
+    (
+        "POST",
+        "/session/refresh",
+        refresh_session,
+        {
+            "response_model": SessionAnswer,
+            "summary": "Renew the token of a session",
+            "responses": problems(400, 401, 403, 413, 415, 422, 429, 503),
+            "openapi_extra": {"parameters": [_AUTHORIZATION, _ORIGIN]},
+        },
+    ),
+    (
+        "GET",
+        "/whoami",
+        whoami,
+        {
+            "response_model": WhoAmI,
+            "summary": "Who this token speaks for",
+            "responses": problems(401, 403, 422, 429, 503),
+            "openapi_extra": {"parameters": [_AUTHORIZATION]},
+        },
+    ),
+    (
+        "POST",
+        "/messages",
+        create_message,
+        {
+            "response_model": MessageAnswer,
+            "summary": "Send a message",
+            "responses": problems(400, 401, 403, 408, 409, 413, 415, 422, 429, 503),
+            "openapi_extra": {
+                "parameters": [_AUTHORIZATION, _IDEMPOTENCY_KEY],
+                "requestBody": _takes(NewMessage, required=True),
+            },
+        },
+    ),
+    (
+        "POST",
+        "/messages/assistant",
+        create_reply,
+        {
+            "response_model": ReplyAnswer,
+            "summary": "Answer the last message",
+            "responses": problems(400, 401, 403, 408, 409, 413, 415, 422, 429, 503),
+            "openapi_extra": {
+                "parameters": [_AUTHORIZATION, _IDEMPOTENCY_KEY],
+                "requestBody": _takes(None, required=False),
+            },
+        },
+    ),
+    (
+        "GET",
+        "/conversations/{conversation_id}/messages",
+        read_history,
+        {
+            "response_model": History,
+            "summary": "Read the conversation",
+            "responses": problems(401, 403, 404, 422, 429, 503),
+            "openapi_extra": {
+                "parameters": [
+                    _AUTHORIZATION,
+                    {
+                        "in": "path",
+                        "name": "conversation_id",
+                        "description": "the token's own conversation",
+                        "required": True,
+                        "schema": {"type": "string"},
+                    },
+                    *(
+                        {"in": "query", "name": name, "required": False, "schema": schema}
+                        for name, schema in Page.model_json_schema()["properties"].items()
+                    ),
+                ]
+            },
+        },
+    ),
+]
+
+for _method, _path, _route, _documentation in _ROUTES:
+    router.add_api_route(_path, _framed(_route), methods=[_method], **_documentation)
+
+
+def lines(services: Services) -> dict[tuple[str, str], Line]:
+    """What the lane answers: every route of visitors."""
+    return {
+        (method, f"{router.prefix}{path}"): Line(
+            partial(route, services), in_place=route is create_message
+        )
+        for method, path, route, _ in _ROUTES
+    }

@@ -1,0 +1,99 @@
+"""Sending a message, asking for its answer, reading the conversation."""
+
+from collections.abc import Awaitable
+from urllib.parse import parse_qsl
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from hlas import errors, log, payloads
+from hlas.agent import replies
+from hlas.api.widget.steps import admit, authenticate
+from hlas.conversations import messages
+from hlas.conversations.messages import NewMessage
+from hlas.http.answer import PRIVATE, Answer
+from hlas.http.gate import MESSAGES, READS, REPLIES
+from hlas.http.request import Request
+from hlas.observe.metrics import Metrics
+from hlas.services import Services
+from hlas.store.writer import Written
+
+REPLAYED = (*PRIVATE, (b"idempotent-replayed", b"true"))
+
+
+class Page(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    limit: int = Field(50, ge=1, le=100)
+    offset: int | None = Field(None, ge=0, le=2_000_000_000, description="how many to skip; 0")
+    after: int | None = Field(None, ge=0, le=2_000_000_000, description="a seq, exclusive")
+
+
+async def create_message(services: Services, request: Request) -> Answer:
+    """Store a visitor's message; with Idempotency-Key, once however often it is sent."""
+    session = await admit(services, request, MESSAGES)
+    key = messages.parse_key(request.values(b"idempotency-key"))
+    content = await request.read()
+    message = NewMessage.parse(content, services.settings.max_message_text_len)
+    writing = messages.create(services.writer, session, message, key)
+    return await _stored(services.metrics, writing, key, role="user")
+
+
+async def create_reply(services: Services, request: Request) -> Answer:
+    """The assistant's answer to the visitor's last message; with Idempotency-Key, once."""
+    session = await admit(services, request, REPLIES)
+    key = messages.parse_key(request.values(b"idempotency-key"))
+    _require_empty(await request.read())
+    writing = replies.reply(services.database, services.writer, services.agent, session, key)
+    return await _stored(services.metrics, writing, key, role="assistant")
+
+
+def _require_empty(content: bytes) -> None:
+    """Nothing can be said with a reply yet: no body, or an empty object."""
+    if content and payloads.loads(content) != {}:
+        raise errors.InvalidRequest.at("body", kind="extra_forbidden")
+
+
+async def _stored(
+    metrics: Metrics, writing: Awaitable[Written], key: str | None, role: str
+) -> Answer:
+    """The stored response as it was first given, and one idempotency event of a keyed request."""
+    try:
+        written = await writing
+    except (errors.IdempotencyInProgress, errors.IdempotencyKeyConflict) as error:
+        in_progress = isinstance(error, errors.IdempotencyInProgress)
+        reason = "in_progress" if in_progress else "payload_differs"
+        log.warning("idempotency_conflict", reason=reason)
+        metrics.idempotency("conflict")
+        raise
+    if written.replayed:
+        log.info("idempotency_hit", reason="replayed")
+        metrics.idempotency("hit")
+        return Answer(200, REPLAYED, written.response.encode())
+    metrics.message(role)
+    if key is not None:
+        log.info("idempotency_miss", reason="created")
+        metrics.idempotency("miss")
+    return Answer(200, PRIVATE, written.response.encode())
+
+
+async def read_history(services: Services, request: Request) -> Answer:
+    """Oldest first. A reader that has seen seq n asks for `after=n` and misses nothing."""
+    await services.gate.consume(request, READS)
+    session = authenticate(services, request)
+    conversation_id = request.path.split("/")[3]
+    page = _page(request.query)
+    if conversation_id.lower() != session.conversation_id:
+        raise errors.ConversationMismatch
+    if page.after is not None and page.offset is not None:
+        raise errors.InvalidRequest.at("query", "offset", kind="offset_with_after")
+    history = await messages.read_history(
+        services.database, session, limit=page.limit, offset=page.offset or 0, after=page.after
+    )
+    return Answer(200, PRIVATE, history)
+
+
+def _page(query: bytes) -> Page:
+    try:
+        return Page.model_validate(dict(parse_qsl(query.decode("latin-1"), keep_blank_values=True)))
+    except ValidationError as error:
+        raise payloads.invalid(error, "query") from None

@@ -1,0 +1,47 @@
+"""The steps that visitors' requests have in common, each written once."""
+
+from hlas import errors
+from hlas.http.request import Request
+from hlas.services import Services
+from hlas.visitors import sessions
+from hlas.visitors.origins import Origin
+from hlas.visitors.tokens import Session
+
+
+async def admit(services: Services, request: Request, bucket: str) -> Session:
+    """The session of a request within its limits; without a session only its address pays."""
+    try:
+        session = authenticate(services, request)
+    except errors.HlasError:
+        await services.gate.consume(request, bucket)
+        raise
+    await services.gate.consume(request, bucket, session.tenant_id, session.conversation_id)
+    return session
+
+
+def authenticate(services: Services, request: Request) -> Session:
+    """The session a request's token claims; the statement that follows confirms it."""
+    try:
+        token = sessions.bearer(request.values(b"authorization"))
+        session = services.tokens.verify(token)
+    except errors.AuthenticationError as error:
+        attribute(services, request, error)
+        raise
+    bind(request, session)
+    sessions.require_origin(session, request.values(b"origin"))
+    return session
+
+
+def bind(request: Request, session: Session) -> None:
+    """From here on the request speaks for this session, in the log too."""
+    request.session = session
+    request.context["tenant_id"] = session.tenant_id
+    request.context["conversation_id"] = session.conversation_id
+
+
+def attribute(services: Services, request: Request, error: errors.AuthenticationError) -> None:
+    """A token that proves nothing still came from somewhere, or so its Origin says."""
+    origins = request.values(b"origin")
+    origin = Origin.parse(origins[0]) if len(origins) == 1 else None
+    host = services.origins.remembered(origin) if origin else None
+    error.tenant_id = host.tenant_id if host else None
