@@ -182,6 +182,13 @@ async def store(
             content,
             meta,
         )
+    await operators.execute(
+        "update conversations set last_seq = $3 where tenant_id = $1::text::uuid"
+        " and id = $2::text::uuid",
+        site.tenant_id,
+        site.conversation_id,
+        len(contents),
+    )
 
 
 async def test_page_has_a_byte_cap(site: Site, operators: Database) -> None:

@@ -122,11 +122,12 @@ async def read_history(
         queries.history, session.tenant_id, session.conversation_id, start, limit, PAGE_BYTES
     )
     row = require_standing(session, row)
+    reached = row["last_seq"] or start
     paging = {
         "limit": limit,
         "offset": offset if after is None else None,
-        "has_more": row["has_more"],
-        "next_after": row["last_seq"] or start,
+        "has_more": row["newest"] > reached,
+        "next_after": reached,
     }
     return b'{"conversation_id":"%b","messages":%b,"paging":%b}' % (
         session.conversation_id.encode(),

@@ -1,39 +1,33 @@
 -- name: history
 -- One round trip: the tenant scope, whether the session still stands, and a page by seq, as JSON.
 -- seq has no gaps, so an offset is a seq too and both cost the same anywhere in a conversation.
--- A page ends before it has more than $5 bytes, but not before its first message; one message more
--- than the page is looked at, to know whether there are more.
+-- A page ends before it has more than $5 bytes, but not before its first message.
 with scope as materialized (
     select set_config('app.tenant_id', $1::text, true)::uuid as tenant_id
 )
-select t.is_active, t.token_generation, c.status, p.messages, p.last_seq,
-       coalesce(p.has_more, false) as has_more
+select t.is_active, t.token_generation, c.status, c.last_seq as newest, p.messages, p.last_seq
 from scope s
 left join lateral (
     select is_active, token_generation from tenants where id = s.tenant_id offset 0
 ) as t on true
 left join lateral (
-    select status from conversations where tenant_id = s.tenant_id and id = $2 offset 0
+    select status, last_seq from conversations where tenant_id = s.tenant_id and id = $2 offset 0
 ) as c on true
 left join lateral (
-    select '[' || string_agg(shown, ',' order by seq) filter (where fits) || ']' as messages,
-           max(seq) filter (where fits) as last_seq, not bool_and(fits) as has_more
+    select json_agg(page)::text as messages, max(page.seq) as last_seq
     from (
-        select seq, shown,
-               number = 1 or (number <= $4 and sum(octet_length(shown)) over (order by seq) <= $5) as fits
+        select id, seq, role, content, metadata, created_at
         from (
-            select seq, row_number() over (order by seq) as number,
-                   json_build_object(
-                       'id', id, 'seq', seq, 'role', role, 'content', content, 'metadata', meta,
-                       'created_at',
-                       to_char(created_at at time zone 'utc', 'YYYY-MM-DD"T"HH24:MI:SS.US"+00:00"')
-                   )::text as shown
+            select id, seq, role, content, meta as metadata, created_at,
+                   sum(octet_length(content) + octet_length(meta::text)) over (order by seq) as bytes
             from messages
             where tenant_id = s.tenant_id and conversation_id = $2 and seq > $3
             order by seq
-            limit $4 + 1
+            limit $4
         ) as following
-    ) as sized
+        where bytes <= $5 or seq = $3 + 1
+        order by seq
+    ) as page
 ) as p on true
 
 -- name: reap_keys

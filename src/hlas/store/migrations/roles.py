@@ -40,6 +40,8 @@ DEFINERS: Final = {
 _COMMON = {
     "default_transaction_isolation": "read committed",
     "idle_in_transaction_session_timeout": "15s",
+    # Times in JSON that the database makes.
+    "TimeZone": "UTC",
 }
 # On the roles and not in the start-up packet, where connection poolers refuse them.
 SETTINGS: Final = {
