@@ -176,6 +176,25 @@ def test_older_schema(furnished: tuple[Path, Path], tmp_path: Path) -> None:
     assert (found["revision"], found["messages"]) == (migrations.head(), 5000)
 
 
+def test_rows_from_before_a_bound(furnished: tuple[Path, Path], tmp_path: Path) -> None:
+    """Edge case 51: an entry with more keywords than may be added today is restored as it was."""
+    data_dir, file = furnished
+    older = tmp_path / "older"
+    with postgres.running(data_dir) as server:
+        url = backups._url_of(server.superuser_url, "hlas")
+        query(
+            url,
+            "insert into knowledge (tenant_id, id, position, question, answer, keywords)"
+            " select id, gen_random_uuid(), 1, 'q', 'a',"
+            " array(select repeat('k', 200) from generate_series(1, 60)) from tenants",
+        )
+        backups.backup(data_dir, older)
+    before = fingerprint(data_dir)
+    backups.restore(data_dir, older)
+    assert fingerprint(data_dir) == before
+    backups.restore(data_dir, file)
+
+
 def test_another_prefix(furnished: tuple[Path, Path]) -> None:
     """The rows of one installation, in roles that are called differently."""
     _, file = furnished

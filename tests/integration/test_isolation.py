@@ -234,6 +234,12 @@ async def test_types(catalogue: asyncpg.Connection) -> None:
     ]
 
 
+async def test_constraints_hold_for_every_row(catalogue: asyncpg.Connection) -> None:
+    """No constraint is NOT VALID: rows from before it could be backed up, but not restored."""
+    rows = await catalogue.fetch("select conname from pg_constraint where not convalidated")
+    assert [row["conname"] for row in rows] == []
+
+
 async def test_roles(catalogue: asyncpg.Connection) -> None:
     """Edge case 37: no role of ours can own a table, bypass isolation or become another."""
     rows = await catalogue.fetch(
