@@ -208,11 +208,14 @@ async def _require_own(
     roles = [logins.role(name) for name in PURPOSE]
     used = await connection.fetch(queries.used_in, roles)
     is_ours = any(row["is_this"] for row in used)
-    others = [row["name"] for row in used if not row["is_this"]]
-    if others and (renewed or not is_ours):
+    others = [row for row in used if not row["is_this"]]
+    if is_ours:
+        # A killed restore leaves a database of the same owner behind.
+        others = [row for row in others if renewed and row["is_anothers"]]
+    if others:
         raise ConfigurationError(
-            f"DATABASE_ROLE_PREFIX: the roles {logins.prefix}_* belong to the database {others[0]} "
-            "of this server; set another prefix for this installation"
+            f"DATABASE_ROLE_PREFIX: the roles {logins.prefix}_* belong to the database "
+            f"{others[0]['name']} of this server; set another prefix for this installation"
         )
     if here["is_migrated"] and not is_ours:
         raise ConfigurationError(
