@@ -370,7 +370,7 @@ def note_failure(metrics: Metrics, error: Exception) -> None:
     "/conversations/{conversation_id}/messages",
     response_model=History,
     summary="Read the conversation",
-    responses=problems(401, 403, 422, 429, 503),
+    responses=problems(401, 403, 404, 422, 429, 503),
 )
 async def history(
     request: Request,
