@@ -113,8 +113,8 @@ def test_statements(furnished: Path, tmp_path: Path, proof: Path) -> None:
     assert not proof.exists()
     assert fingerprint(furnished) == before
     with postgres.running(furnished) as server:
-        mighty = "select rolname from pg_roles where rolsuper and rolname <> 'postgres'"
-        assert query(server.superuser_url, mighty) == ""
+        superusers = "select rolname from pg_roles where rolsuper and rolname <> 'postgres'"
+        assert query(server.superuser_url, superusers) == ""
         assert query(server.superuser_url, "show work_mem") == "4MB"
 
 

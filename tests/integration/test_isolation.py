@@ -245,7 +245,7 @@ async def test_roles(catalogue: asyncpg.Connection) -> None:
     rows = await catalogue.fetch(
         """
         select rolname, rolcanlogin, rolsuper or rolbypassrls or rolcreaterole or rolcreatedb
-                   or rolreplication as mighty,
+                   or rolreplication as privileged,
                exists (select from pg_class c where c.relowner = r.oid) as owner,
                exists (select from pg_auth_members m where m.member = r.oid) as member
         from pg_roles r where rolname = any ($1)
@@ -256,7 +256,7 @@ async def test_roles(catalogue: asyncpg.Connection) -> None:
         f"hlas_{name}": name in LOGIN_ROLES for name in PURPOSE
     }
     for row in rows:
-        assert not any((row["mighty"], row["owner"], row["member"])), row
+        assert not any((row["privileged"], row["owner"], row["member"])), row
 
 
 async def test_security_definers(catalogue: asyncpg.Connection) -> None:

@@ -85,7 +85,7 @@ async def ensure(logins: Logins) -> None:
         await connection.execute(f"select pg_advisory_lock({ROLES_LOCK})")
         statements = await _plan(connection, logins)
         await _change(connection, statements)
-        await _leave(connection, logins)
+        await _revoke_memberships(connection, logins)
     finally:
         await connection.close()
     for name in LOGIN_ROLES:
@@ -119,7 +119,7 @@ async def find_fault(connection: asyncpg.Connection, logins: Logins) -> tuple[st
 
 def _remedy(row: asyncpg.Record) -> str:
     name = row["name"]
-    if row["mighty"]:
+    if row["privileged"]:
         attributes = "nosuperuser nobypassrls nocreaterole nocreatedb noreplication"
         return f"alter role {name} {attributes};"
     if row["owner"]:
@@ -159,7 +159,7 @@ async def _plan(connection: asyncpg.Connection, logins: Logins) -> list[str]:
     names = [logins.role(name) for name in PURPOSE]
     found = {row["name"]: row for row in await find_roles(connection, names)}
     for row in found.values():
-        if row["mighty"]:
+        if row["privileged"]:
             raise ConfigurationError(
                 f"DATABASE_ROLE_PREFIX: the role {row['name']} must be an ordinary one: no "
                 "superuser, no BYPASSRLS, CREATEROLE, CREATEDB or REPLICATION"
@@ -237,7 +237,7 @@ async def _change(connection: asyncpg.Connection, statements: list[str]) -> None
         ) from None
 
 
-async def _leave(connection: asyncpg.Connection, logins: Logins) -> None:
+async def _revoke_memberships(connection: asyncpg.Connection, logins: Logins) -> None:
     """Earlier versions let the owner switch to the serving roles; nothing needs that now."""
     for name in LOGIN_ROLES:
         with suppress(asyncpg.InsufficientPrivilegeError):
