@@ -1,4 +1,4 @@
-"""Answers to what is no request that the application could hear of."""
+"""Answers to requests that are refused before the application sees them."""
 
 import time
 
@@ -28,7 +28,7 @@ class HeadersTooLarge(errors.HlasError):
 def answer(
     refusal: errors.HlasError, common: Headers, metrics: Metrics | None, *, tls: bool
 ) -> bytes:
-    """The whole answer, the last one on its connection, told of as any other if there are metrics.
+    """The whole answer, the last one on its connection; with `metrics` it is logged and counted.
 
     `common` are the headers of every answer.
     """

@@ -212,7 +212,7 @@ class Connection(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         exchange = self._exchange
         if exchange is not None and not exchange.done():
-            # Half a request is told of and counted, too.
+            # Half a request is logged and counted, too.
             self._leave(exchange, self._take_body())
         if self._held_back is not None:
             self._held_back.cancel()
@@ -245,7 +245,7 @@ class Connection(HttpToolsProtocol):
         self.on_response_complete()
 
     def hold_back(self) -> None:
-        """Read nothing more for a moment: who asks without end does not get without end."""
+        """Read nothing more for a moment: back-pressure for clients that ignore Retry-After."""
         self.flow.pause_reading()
         if self._held_back is None:
             self._held_back = self.loop.call_later(HOLD_BACK_SECONDS, self._read_on)
@@ -256,8 +256,8 @@ class Connection(HttpToolsProtocol):
             self.flow.resume_reading()
 
     def on_response_complete(self) -> None:
-        """As uvicorn's, but that an idle connection has no timer, and that nothing is read or begun
-        for a client that has yet to read what it has.
+        """As uvicorn's, except that an idle connection has no timer, and that the next request
+        waits until the client has read enough of this answer.
         """
         self.server_state.total_requests += 1
         if self.transport.is_closing():
@@ -277,7 +277,7 @@ class Connection(HttpToolsProtocol):
                 self._go_on()
 
     def _go_on(self) -> None:
-        """Read again, and begin with what was asked for meanwhile."""
+        """Read again, and start the next request that has arrived meanwhile."""
         if self._held_back is None:
             self.flow.resume_reading()
         else:

@@ -61,7 +61,7 @@ async def require_room(request: Request, secret: str) -> None:
     try:
         await services.gate.require_room(request.scope, ADMIN)
     except errors.RateLimited:
-        if not await services.known_secrets.hold(secret):
+        if not await services.known_secrets.contain(secret):
             raise
 
 
