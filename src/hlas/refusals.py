@@ -1,5 +1,6 @@
 """Answers to requests that are refused before the application sees them."""
 
+import re
 import time
 
 import uuid_utils
@@ -9,6 +10,10 @@ from hlas import errors, telemetry
 from hlas.asgi import Headers
 from hlas.headers import security_headers
 from hlas.metrics import Metrics
+
+# More digits are no length, and Python itself refuses to read thousands of them.
+_LENGTH = re.compile(rb"[0-9]{1,19}[ \t]*")
+_VERSIONS = frozenset({"1.0", "1.1"})
 
 
 class InvalidHttp(errors.HlasError):
@@ -23,6 +28,23 @@ class HeadersTooLarge(errors.HlasError):
 
     status = 431
     code = "headers_too_large"
+
+
+def is_ambiguous(url: bytes, headers: Headers, version: str) -> bool:
+    """A proxy before us may have read the target, the host or the body in another way."""
+    hosts = codings = 0
+    for name, value in headers:
+        if name == b"host":
+            hosts += 1
+        elif name == b"content-length" and not _LENGTH.fullmatch(value):
+            return True
+        elif name == b"transfer-encoding":
+            codings += 1
+            if value.strip(b" \t").lower() != b"chunked":
+                return True
+    # Load balancers check health by HTTP/1.0, which knows no Host.
+    is_host_clear = hosts == 1 or (hosts == 0 and version == "1.0")
+    return not is_host_clear or codings > 1 or version not in _VERSIONS or b"#" in url
 
 
 def answer(
