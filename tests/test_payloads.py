@@ -70,6 +70,8 @@ def test_duplicate_keys() -> None:
         ({"a": 2**63}, "number_too_large"),
         ({"a": -(2**63) - 1}, "number_too_large"),
         ({"a": 1e300}, "number_too_large"),
+        ({"a": 5e-324}, "number_too_small"),
+        ({"a": -1e-19}, "number_too_small"),
         ({"a": 2**53}, ""),
         ({"a": True, "b": None, "c": 1.5, "d": []}, ""),
         ([], "dict_type"),

@@ -10,6 +10,8 @@ from hlas.errors import InvalidRequest
 
 DEEPEST = 32
 LARGEST_INTEGER = 2**63 - 1
+# The database writes every digit out: 5e-324 is kept as 326 characters.
+SMALLEST_FRACTION = 1e-18
 # Of its compact JSON form: it comes back with every page of history.
 LARGEST_METADATA_BYTES = 4096
 
@@ -45,9 +47,16 @@ def _check(value: Any, depth: int) -> None:
     elif isinstance(value, list):
         for item in value:
             _check(item, depth + 1)
-    elif isinstance(value, int | float) and not -LARGEST_INTEGER <= value <= LARGEST_INTEGER:
+    elif isinstance(value, int | float):
+        _check_number(value)
+
+
+def _check_number(value: float) -> None:
+    if not -LARGEST_INTEGER <= value <= LARGEST_INTEGER:
         # Beyond this numbers silently change in the browsers and libraries that read them back.
         raise PydanticCustomError("number_too_large", "number too large")
+    if 0 < abs(value) < SMALLEST_FRACTION:
+        raise PydanticCustomError("number_too_small", "number too small")
 
 
 def _storable(value: dict[str, Any] | None) -> dict[str, Any]:

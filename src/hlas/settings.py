@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 from pydantic import (
     AfterValidator,
@@ -39,10 +39,27 @@ def _secrets(value: Any) -> Any:
     return tuple(part.strip() for part in value.split(",") if part.strip())
 
 
-def _database_url(value: str) -> str:
-    if value and urlsplit(value).scheme not in {"postgresql", "postgres"}:
-        raise ValueError("must start with postgresql://")
+_HOST = re.compile(r"(?:\[[0-9A-Fa-f:.%]+\]|[^\[\]:]*)(?::([0-9]{1,5}))?")
+
+
+def _check_address(value: str, schemes: frozenset[str], start: str) -> str:
+    """An address that every library can read; an error of theirs would quote its password."""
+    if value and value.partition("://")[0] not in schemes:
+        raise ValueError(f"must start with {start}")
+    try:
+        parts = urlsplit(value)
+        parse_qsl(parts.query, strict_parsing=bool(parts.query))
+        hosts = [_HOST.fullmatch(one) for one in parts.netloc.rpartition("@")[2].split(",")]
+        is_clear = not parts.fragment and all(one and int(one[1] or 0) < 65536 for one in hosts)
+    except ValueError:
+        is_clear = False
+    if not is_clear:
+        raise ValueError("cannot be read; in a password, write # / ? [ ] as %23 %2F %3F %5B %5D")
     return value
+
+
+def _database_url(value: str) -> str:
+    return _check_address(value, frozenset({"postgresql", "postgres"}), "postgresql://")
 
 
 def _role_prefix(value: str) -> str:
@@ -59,15 +76,12 @@ def _login_secret(value: str) -> str:
 
 
 def _redis_url(value: str) -> str:
-    if value and urlsplit(value).scheme not in {"redis", "rediss", "unix"}:
-        raise ValueError("must start with redis://, rediss:// or unix://")
-    return value
+    schemes = frozenset({"redis", "rediss", "unix"})
+    return _check_address(value, schemes, "redis://, rediss:// or unix://")
 
 
 def _endpoint(value: str) -> str:
-    if value and urlsplit(value).scheme not in {"http", "https"}:
-        raise ValueError("must start with http:// or https://")
-    return value
+    return _check_address(value, frozenset({"http", "https"}), "http:// or https://")
 
 
 RateLimit = Annotated[Limit | None, NoDecode, BeforeValidator(_limit)]

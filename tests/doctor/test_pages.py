@@ -145,11 +145,32 @@ async def test_hostile_answers(
     assert message in found.found
 
 
-async def test_an_endless_page() -> None:
-    """Its beginning is looked at, no more."""
-    async with raw_server(HEAD + b"\r\n" + TAG, endless=b"x" * 65536) as page:
-        assert len((await fetch.fetch(page)).body) == fetch.LARGEST_BODY
+@pytest.mark.parametrize(
+    ("start", "endless"),
+    [
+        (HEAD + b"\r\n" + TAG, b"x" * 65536),
+        (CHUNKED + b"%x\r\n%b\r\n0\r\n" % (len(TAG), TAG), b"X-Trailer: x\r\n" * 4096),
+        (CHUNKED + b"%x\r\n%b\r\n" % (len(TAG), TAG), b"1;" + b"x" * 65536 + b"\r\nx\r\n"),
+    ],
+    ids=["body", "trailers", "chunks"],
+)
+async def test_an_endless_page(
+    monkeypatch: pytest.MonkeyPatch, start: bytes, endless: bytes
+) -> None:
+    """Its beginning is read, no more, however it is framed."""
+    read = asyncio.StreamReader.read
+    received = 0
+
+    async def counted(self: asyncio.StreamReader, most: int) -> bytes:
+        nonlocal received
+        data = await read(self, most)
+        received += len(data)
+        return data
+
+    monkeypatch.setattr(asyncio.StreamReader, "read", counted)
+    async with raw_server(start, endless=endless) as page:
         assert (await website.check_page(None, page)).status == "ok"
+    assert received < fetch.LARGEST + 65536
 
 
 async def test_answers_in_pieces() -> None:

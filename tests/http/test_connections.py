@@ -9,6 +9,8 @@ from hlas.http.connections import LOG_SECONDS, Connections
 from hlas.observe.metrics import Metrics
 from hlas.settings import Settings
 
+pytestmark = pytest.mark.usefixtures("logs")
+
 
 def make(**settings: Any) -> tuple[Connections, Metrics]:
     metrics = Metrics()

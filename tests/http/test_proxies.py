@@ -9,14 +9,16 @@ from collections.abc import AsyncIterator, Iterator
 import httpx
 import pytest
 import pytest_asyncio
+from attacks import LAST
 
 import proxies
 from administration import Desk, make_desk
 from factories import Live, Site, serve_app
+from framings import make_refused
 from hlas.settings import Settings
 from hlas.store.db import Database
 from proxies import Proxy
-from raw_http import Answer, connect, request
+from raw_http import Answer, connect, exchange, request
 
 
 @pytest.fixture(scope="module")
@@ -176,3 +178,40 @@ async def test_operators_come_from_inside(proxy: Proxy, desk: Desk) -> None:
     assert b"hlas_http_requests" in answer.raw
     answer = await ask(proxy.url, "/admin/tenants", f"Authorization: Bearer {desk.key}")
     assert answer.status == 200
+
+
+# Of what is refused without a proxy, what a proxy may pass on; and what it must not be fooled by.
+FRAMINGS = [
+    tried for tried in make_refused() if tried.name.startswith(("chunk", "coding", "trail"))
+]
+
+
+async def test_framing(proxy: Proxy, site: Site, desk: Desk) -> None:
+    """Edge case 46: however a body is framed, the next on the connection gets its own answer."""
+    path, key = f"/admin/tenants/{site.slug}", {"Authorization": f"Bearer {desk.key}"}
+    smuggled = request("DELETE", path, "If-Match: *")
+    assert len(FRAMINGS) >= 60
+    async with httpx.AsyncClient(base_url=proxy.url, timeout=20) as operator:
+        for tried in FRAMINGS:
+            # In place of the request that would end the connection.
+            sent = b"".join(tried.packets).replace(LAST, smuggled)
+            answer = await exchange(proxy.url, sent, silence=0.03)
+            assert answer.status in {0, 400, 403, 415, 422, 501, 502}, (tried.name, answer.raw)
+            own = await operator.get(path, headers=key)
+            assert own.status_code == 200, f"{tried.name}: the operator got another answer"
+            assert own.json()["slug"] == site.slug, tried.name
+
+
+@pytest.mark.settings(trusted_proxies="127.0.0.1/32", rate_limit_session_ip="2/h")
+async def test_trailers(proxy: Proxy, site: Site) -> None:
+    """Edge case 25: a proxy sets X-Forwarded-For; one behind the body changes nothing."""
+    origin = f"Origin: {site.origin}"
+    opened = []
+    for number in range(8):
+        trailers = f"0\r\nX-Forwarded-For: 203.0.113.{number}\r\n\r\n".encode()
+        sent = request(
+            "POST", "/widget/session", origin, "Transfer-Encoding: chunked", body=trailers
+        )
+        opened.append((await exchange(proxy.url, sent, silence=0.05)).status)
+    # HAProxy passes trailers on, and Hlas refuses them; the others drop them.
+    assert opened.count(200) <= 1, opened

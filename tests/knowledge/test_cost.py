@@ -227,13 +227,3 @@ async def test_most_characters(operators: Database, monkeypatch: pytest.MonkeyPa
     await knowledge.update(operators, tenant_id, entry_id, Entry("q1", "a" * 50))
     (only,) = await knowledge.listed(operators, tenant_id)
     assert only["answer"] == "a" * 50
-
-
-async def test_keywords_are_bounded_in_the_database(operators: Database) -> None:
-    """Edge case 51: whoever writes an entry, its keywords are bounded."""
-    tenant_id = UUID((await tenants.add(operators, "shop", "shop", []))["id"])
-    longest = ("k" * LONGEST_KEYWORD,) * MOST_KEYWORDS
-    await knowledge.add(operators, tenant_id, Entry("fits", "a", longest))
-    for number, keywords in enumerate([(*longest, "k"), ("k" * 5000,)]):
-        with pytest.raises(asyncpg.CheckViolationError):
-            await knowledge.add(operators, tenant_id, Entry(f"q{number}", "a", keywords))

@@ -154,10 +154,14 @@ def test_commands(furnished: tuple[Path, Path], tmp_path: Path) -> None:
 
 
 def test_left_over_staging(furnished: tuple[Path, Path]) -> None:
-    """A restore that was killed half-way is in nobody's way."""
+    """A restore that was killed half-way stops neither the next start nor the next restore."""
     data_dir, file = furnished
     with embedded.running(data_dir) as server:
-        query(server.superuser_url, f"create database {backups.STAGING}")
+        copy = f"create database {backups.STAGING} template hlas owner hlas_owner"
+        query(server.superuser_url, copy)
+        # As after an upgrade to a version that changes a setting of a role.
+        query(server.superuser_url, "alter role hlas_app reset all")
+        migrations.upgrade(Logins(server.url))
     backups.restore(data_dir, file)
     assert cluster_of(data_dir).initialised
     with embedded.running(data_dir) as server:
@@ -175,6 +179,25 @@ def test_older_schema(furnished: tuple[Path, Path], tmp_path: Path) -> None:
         migrations.upgrade(Logins(server.url))
     found = backups.restore(data_dir, older)
     assert (found["revision"], found["messages"]) == (migrations.head(), 5000)
+
+
+def test_rows_from_before_a_bound(furnished: tuple[Path, Path], tmp_path: Path) -> None:
+    """Edge case 51: an entry with more keywords than may be added today is restored as it was."""
+    data_dir, file = furnished
+    older = tmp_path / "older"
+    with embedded.running(data_dir) as server:
+        url = backups._url_of(server.superuser_url, "hlas")
+        query(
+            url,
+            "insert into knowledge (tenant_id, id, position, question, answer, keywords)"
+            " select id, gen_random_uuid(), 1, 'q', 'a',"
+            " array(select repeat('k', 200) from generate_series(1, 60)) from tenants",
+        )
+        backups.backup(data_dir, older)
+    before = fingerprint(data_dir)
+    backups.restore(data_dir, older)
+    assert fingerprint(data_dir) == before
+    backups.restore(data_dir, file)
 
 
 def test_another_prefix(furnished: tuple[Path, Path]) -> None:

@@ -70,9 +70,13 @@ def make(data_dir: Path, file: Path, sql: str) -> None:
 
 
 def refusal(data_dir: Path, file: Path) -> str:
+    """The one line that a restore fails with; nothing of the file is left behind."""
     with pytest.raises(BackupError) as error:
         backups.restore(data_dir, file)
     assert "\n" not in str(error.value)
+    with embedded.running(data_dir) as server:
+        names = query(server.superuser_url, "select datname from pg_database order by 1")
+    assert names.split() == ["hlas", "postgres", "template0", "template1"]
     return str(error.value)
 
 
@@ -109,8 +113,8 @@ def test_statements(furnished: Path, tmp_path: Path, proof: Path) -> None:
     assert not proof.exists()
     assert fingerprint(furnished) == before
     with embedded.running(furnished) as server:
-        mighty = "select rolname from pg_roles where rolsuper and rolname <> 'postgres'"
-        assert query(server.superuser_url, mighty) == ""
+        superusers = "select rolname from pg_roles where rolsuper and rolname <> 'postgres'"
+        assert query(server.superuser_url, superusers) == ""
         assert query(server.superuser_url, "show work_mem") == "4MB"
 
 

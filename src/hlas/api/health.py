@@ -24,11 +24,12 @@ async def health(request: Request) -> dict[str, Any]:
     return {"status": "ok", "seen": services.gate.seen(request.scope[REQUEST])}
 
 
-@router.get(
-    "/ready", summary="Whether it can serve", responses=problems(429, 503), dependencies=LIMITED
-)
+@router.get("/ready", summary="Whether it can serve", responses=problems(503))
 async def ready(request: Request) -> dict[str, str]:
-    """The database answers and its schema is the one this code needs; at most a second ago."""
+    """The database answers and its schema is the one this code needs; at most a second ago.
+
+    Not limited: the answer is shared, and a load balancer takes any other for a fault.
+    """
     services: Services = request.app.state.services
     if not await services.readiness.get():
         raise errors.Unavailable(retry_after=5)

@@ -1,6 +1,7 @@
 """Commands on the database, and the way every other command gets to it."""
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import Annotated, TypeVar
@@ -22,6 +23,8 @@ Result = TypeVar("Result")
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 OLDEST_MAJOR = 15
+# Not printable for Python, and harmless: a new line and the spaces of numbers.
+_SPACES = frozenset("\n\u00a0\u202f")
 
 
 def prepare() -> Settings:
@@ -98,9 +101,14 @@ def with_operators(work: Callable[[Database], Awaitable[Result]], *, make: bool 
 
 def show(value: object, *, as_json: bool, text: str) -> None:
     if as_json:
-        typer.echo(orjson.dumps(value, default=str, option=orjson.OPT_INDENT_2).decode())
-    elif text:
-        typer.echo(text)
+        text = orjson.dumps(value, default=str, option=orjson.OPT_INDENT_2).decode()
+    if text:
+        typer.echo("".join(map(_printable, text)))
+
+
+def _printable(letter: str) -> str:
+    """Escaped as in JSON if it would drive a terminal: tenants and visitors write these texts."""
+    return letter if letter.isprintable() or letter in _SPACES else json.dumps(letter)[1:-1]
 
 
 def migrate(*, as_json: AsJson = False) -> None:

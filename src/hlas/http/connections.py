@@ -8,7 +8,7 @@ from hlas.limits.addresses import client_address
 from hlas.observe.metrics import Metrics
 from hlas.settings import Settings
 
-# Where a connection stands for the route that it has not named yet.
+# The `route` in metrics: a refused connection has not named one.
 ROUTE: Final = "connection"
 LOG_SECONDS = 60.0
 
@@ -17,7 +17,7 @@ Client: TypeAlias = tuple[str, int] | None
 
 
 class Connections:
-    """Those of trusted proxies are not counted: they carry many visitors."""
+    """Open connections by address, without trusted proxies: these carry many visitors."""
 
     def __init__(self, settings: Settings, metrics: Metrics) -> None:
         self._most = settings.max_connections_ip
@@ -52,7 +52,7 @@ class Connections:
             self._open[address] = count
 
     def _address(self, client: Client) -> str | None:
-        """As whose it is counted; None: as nobody's."""
+        """The address that it is counted for; None: it is not counted."""
         if not self._most or client is None or self._trusted.trust(client[0]):
             return None
         return client_address(client[0], (), self._trusted)

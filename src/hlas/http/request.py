@@ -18,6 +18,9 @@ Receive: TypeAlias = Callable[[], Awaitable[Message]]
 # Where a request is going as long as no route has said so.
 UNMATCHED = "unmatched"
 
+# More digits are no length, and Python itself refuses to read thousands of them.
+_LENGTH = re.compile(rb"[0-9]{1,19}[ \t]*")
+_VERSIONS = frozenset({"1.0", "1.1"})
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
 
 
@@ -102,3 +105,15 @@ def identify(given: Sequence[str]) -> str:
     if given and _REQUEST_ID.fullmatch(given[0]):
         return given[0]
     return str(uuid_utils.uuid7())
+
+
+def is_ambiguous(target: bytes, request: Request, version: str) -> bool:
+    """A proxy before us may have read the target, the host or the body in another way."""
+    hosts, codings = request.raw(b"host"), request.raw(b"transfer-encoding")
+    # Load balancers check health by HTTP/1.0, which knows no Host.
+    is_host_clear = len(hosts) == 1 or (not hosts and version == "1.0")
+    if not is_host_clear or version not in _VERSIONS or b"#" in target:
+        return True
+    if codings and (len(codings) > 1 or codings[0].strip(b" \t").lower() != b"chunked"):
+        return True
+    return not all(map(_LENGTH.fullmatch, request.raw(b"content-length")))

@@ -6,7 +6,6 @@ its answer in our error shape.
 
 import asyncio
 import gc
-import re
 from typing import Any, ClassVar
 from urllib.parse import unquote
 from weakref import WeakKeyDictionary
@@ -21,7 +20,7 @@ from hlas.errors import HeadersTooLarge, InvalidHttp
 from hlas.http.asgi import REQUEST
 from hlas.http.connections import Connections
 from hlas.http.lane import Exchange, Lane
-from hlas.http.request import Request
+from hlas.http.request import Request, is_ambiguous
 from hlas.http.transport import Transport
 
 READ_SECONDS = 10.0
@@ -33,9 +32,6 @@ HOLD_BACK_SECONDS = 0.25
 # Requests that wait for the answer to an earlier one; no browser sends any.
 PIPELINED = 64
 LINGER_BYTES = 4 * 1024 * 1024
-
-# More digits are no length, and Python itself refuses to read thousands of them.
-_LENGTH = re.compile(rb"[0-9]{1,19}[ \t]*")
 
 
 class Connection(HttpToolsProtocol):
@@ -49,6 +45,7 @@ class Connection(HttpToolsProtocol):
         super().__init__(*arguments, **options)
         self._reading_since: float | None = None
         self._active_at = 0.0
+        # What came since the last byte of a body: headers, sizes of chunks, trailers.
         self._header_bytes = 0
         self._chunk_bytes = 0
         self._in_headers = True
@@ -89,20 +86,18 @@ class Connection(HttpToolsProtocol):
             # What is behind a request that could not be read is never parsed.
             return
         self._chunk_bytes = len(data)
-        if self._in_headers:
-            self._header_bytes += len(data)
+        self._header_bytes += len(data)
         try:
             self.parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
             raised = error.__context__
             self._refuse(raised if isinstance(raised, errors.HlasError) else InvalidHttp())
             return
-        if self._exchange is not None:
-            if not self._exchange.is_started:
-                # Its body is not complete: what can be said by its headers is said now.
-                self._exchange.start()
-        elif self._in_headers and self._header_bytes > HEADER_BYTES:
+        if self._header_bytes > HEADER_BYTES:
             self._refuse(HeadersTooLarge())
+        elif self._exchange is not None and not self._exchange.is_started:
+            # Its body is not complete: what can be said by its headers is said now.
+            self._exchange.start()
 
     def on_message_begin(self) -> None:
         self.url = b""
@@ -113,25 +108,32 @@ class Connection(HttpToolsProtocol):
         if self._reading_since is None:
             self._reading_since = self.loop.time()
 
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if not self._in_headers:
+            # A trailer. Proxies check and replace headers, and pass these on as they are.
+            raise InvalidHttp
+        super().on_header(name, value)
+
     def on_headers_complete(self) -> None:
         # A first piece may hold all the headers and a body, so only its headers are measured.
         if self._header_bytes > HEADER_BYTES or self._chunk_bytes > HEADER_BYTES:
             size = len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
             if size > HEADER_BYTES:
                 raise HeadersTooLarge
-        request = self._make_request()
-        if self._is_unwanted_upgrade() or self._is_ambiguous(request):
+        request, version = self._make_request(), self.parser.get_http_version()
+        if self._is_unwanted_upgrade() or is_ambiguous(self.url, request, version):
             raise InvalidHttp
+        self.expect_100_continue = self.expect_100_continue and version == "1.1"
         if len(self.pipeline) >= PIPELINED:
             self.transport.abort()
             raise InvalidHttp
-        self._in_headers = False
         line = self._lane.find(request) if self._is_plain() else None
         if line is None:
             self._apply(request)
-            return
-        self._exchange = Exchange(self._lane, self, request, line)
-        self.cycle = self._exchange  # type: ignore[assignment]  # stands in for it
+        else:
+            self._exchange = Exchange(self._lane, self, request, line)
+            self.cycle = self._exchange  # type: ignore[assignment]  # stands in for it
+        self._in_headers = False
 
     def _make_request(self) -> Request:
         target, _, query = self.url.partition(b"?")
@@ -151,21 +153,9 @@ class Connection(HttpToolsProtocol):
     def _is_unwanted_upgrade(self) -> bool:
         """Upgrade or CONNECT on a route that has none, which today is every route.
 
-        The parser takes no body after either: what a proxy sends as the body would be the next
-        request.
+        The parser takes no body after either: it would read a proxy's body as the next request.
         """
         return self.parser.should_upgrade()
-
-    def _is_ambiguous(self, request: Request) -> bool:
-        """A proxy before us may have read the target, the host or the length in another way."""
-        hosts, lengths = request.raw(b"host"), request.raw(b"content-length")
-        if len(hosts) != 1:
-            # Load balancers check health by HTTP/1.0, which knows no Host.
-            is_old = self.parser.get_http_version() == "1.0"
-            return bool(hosts) or not is_old
-        if lengths and not all(map(_LENGTH.fullmatch, lengths)):
-            return True
-        return b"#" in self.url
 
     def _apply(self, request: Request) -> None:
         """Let the application have a request: what uvicorn does before and after its headers."""
@@ -187,6 +177,7 @@ class Connection(HttpToolsProtocol):
         )
 
     def on_body(self, body: bytes) -> None:
+        self._header_bytes = 0
         if self._exchange is None:
             super().on_body(body)
         else:
@@ -223,8 +214,8 @@ class Connection(HttpToolsProtocol):
             self.flow.resume_reading()
 
     def on_response_complete(self) -> None:
-        """As uvicorn's, but that an idle connection has no timer, and that nothing is read or begun
-        for a client that has yet to read what it has.
+        """As uvicorn's, except that an idle connection has no timer, and that the next request
+        waits until the client has read enough of this answer.
         """
         self.server_state.total_requests += 1
         if self.transport.is_closing():
@@ -244,7 +235,7 @@ class Connection(HttpToolsProtocol):
                 self._go_on()
 
     def _go_on(self) -> None:
-        """Read again, and begin with what was asked for meanwhile."""
+        """Read again, and start the next request that has arrived meanwhile."""
         if self._held_back is None:
             self.flow.resume_reading()
         else:
@@ -264,15 +255,13 @@ class Connection(HttpToolsProtocol):
             self._exchange.end(refusal)
             self._exchange = None
             return
-        if self.answered_early and not self._in_headers:
-            # Its request has been answered by its headers.
-            self.linger()
-            return
         if self._has_to_wait():
             self._last_words = refusal
             self.flow.pause_reading()
-            return
-        self._end_with(refusal)
+        elif self._in_headers or self._abandon():
+            self._end_with(refusal)
+        else:
+            self.linger()
 
     def _end_with(self, refusal: errors.HlasError) -> None:
         self.transport.write(self._render(refusal, logged=True))
@@ -288,11 +277,19 @@ class Connection(HttpToolsProtocol):
         """Whether requests before the one that cannot be read have no answer yet."""
         if self._in_headers:
             return self.cycle is not None and not self.cycle.response_complete
-        if self.pipeline:
+        if self.pipeline and self.pipeline[0][0] is self.cycle:
             # Its headers were good and its body is not: the refusal will be its answer.
             self.pipeline.popleft()
             return True
         return False
+
+    def _abandon(self) -> bool:
+        """Tell the application that the rest of a body will not come; False: it has answered."""
+        if self.cycle.response_complete:
+            return False
+        self.cycle.disconnected = True
+        self.cycle.message_event.set()
+        return not self.cycle.response_started
 
     @property
     def answered_early(self) -> bool:
@@ -349,10 +346,7 @@ class Connection(HttpToolsProtocol):
 
 
 def settle() -> None:
-    """What the start has made stays for good: the garbage collector need not visit it again.
-
-    Going through all of it took 80 ms, during which no visitor was answered.
-    """
+    """Keep what the start has made out of garbage collections, which took 80 ms each."""
     gc.collect()
     gc.freeze()
 

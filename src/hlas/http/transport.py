@@ -1,4 +1,4 @@
-"""A connection's transport: closing it early lets the client hear us, and what is unread counts."""
+"""A transport that lingers when it is closed early, and notices clients that do not read."""
 
 import asyncio
 import fcntl
@@ -6,7 +6,7 @@ import sys
 import termios
 from typing import Protocol
 
-# A client must take this much of what waits for it within that time: 1 kB/s, a poor phone's rate.
+# A client must read this many bytes in that time: 1 kB/s, the rate of a poor phone line.
 UNREAD_BYTES = 20 * 1024
 UNREAD_SECONDS = 20.0
 
@@ -24,7 +24,7 @@ class Lingering(Protocol):
 
 
 class Transport:
-    """Stands in for uvloop's."""
+    """A wrapper around uvloop's transport."""
 
     __slots__ = ("_due", "_goal", "_protocol", "_transport", "_written")
 

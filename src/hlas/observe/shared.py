@@ -2,8 +2,8 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
-from typing import Generic, TypeVar
+from collections.abc import Callable, Coroutine
+from typing import Any, Generic, TypeVar
 
 Result = TypeVar("Result")
 
@@ -14,7 +14,9 @@ class Shared(Generic[Result]):
     """Makes a result again when it is older than a second; who asks meanwhile waits for it."""
 
     def __init__(
-        self, make: Callable[[], Awaitable[Result]], clock: Callable[[], float] = time.monotonic
+        self,
+        make: Callable[[], Coroutine[Any, Any, Result]],
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._make = make
         self._clock = clock
@@ -25,9 +27,6 @@ class Shared(Generic[Result]):
         now = self._clock()
         if self._making is None or (self._making.done() and self._stale_at <= now):
             self._stale_at = now + SECONDS
-            self._making = asyncio.create_task(self._run())
+            self._making = asyncio.create_task(self._make())
         # One that asked and left does not take the result from the others.
         return await asyncio.shield(self._making)
-
-    async def _run(self) -> Result:
-        return await self._make()

@@ -3,10 +3,10 @@
 import asyncio
 import hashlib
 import hmac
+import math
 import re
 import secrets
 import time
-from collections.abc import Callable
 from uuid import UUID
 
 import uuid_utils
@@ -19,8 +19,8 @@ from hlas.store.db import Database, Queries
 queries = Queries.beside(__file__)
 
 SECONDS = 12 * 3600
-# A new sign-in is known everywhere after this time, so signing in takes that long.
-KNOWN_SECONDS = 0.25
+# How often a process asks for what is valid, at most, while there are too many bad tries.
+LOAD_SECONDS = 0.25
 _SECRET = re.compile(r"[A-Za-z0-9_-]{43}")
 
 
@@ -69,26 +69,40 @@ def is_form_token(secret: str, given: str) -> bool:
 
 
 class KnownSecrets:
-    """Digests of every key and sign-in that is valid, at most KNOWN_SECONDS old.
+    """Digests of every key and sign-in that is valid.
 
     They tell good from bad without a query for each try, however many tries there are.
     """
 
-    def __init__(self, operators: Database, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, operators: Database) -> None:
         self._operators = operators
-        self._clock = clock
         self._digests: frozenset[bytes] = frozenset()
-        self._load_after = 0.0
+        self._loaded_at = -math.inf
         self._loading = asyncio.Lock()
 
-    async def hold(self, secret: str) -> bool:
+    async def contain(self, secret: str) -> bool:
+        digest, asked_at = _hash(secret), time.monotonic()
+        await self._load(asked_at - LOAD_SECONDS)
+        if digest not in self._digests:
+            # It may be newer than the digests: only those loaded from now on can say no.
+            await self._load(asked_at)
+        return digest in self._digests
+
+    async def _load(self, since: float) -> None:
+        """Have digests loaded at `since` or later, but ask for them every LOAD_SECONDS at most."""
+        if self._loaded_at >= since:
+            return
         async with self._loading:
-            if self._clock() >= self._load_after:
-                # Also after a failure, or tries would reach the database after all.
-                self._load_after = self._clock() + KNOWN_SECONDS
+            if self._loaded_at >= since:
+                return
+            await asyncio.sleep(self._loaded_at + LOAD_SECONDS - time.monotonic())
+            began_at = time.monotonic()
+            try:
                 rows = await self._operators.all(queries.known_digests)
                 self._digests = frozenset(row["digest"] for row in rows)
-        return _hash(secret) in self._digests
+            finally:
+                # Also after a failure, or each try would reach the database after all.
+                self._loaded_at = began_at
 
 
 def _hash(secret: str) -> bytes:

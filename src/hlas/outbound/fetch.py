@@ -14,7 +14,8 @@ from hlas.visitors.origins import Origin
 
 # For everything: names, redirects and the body.
 SECONDS = 10.0
-LARGEST_BODY = 2 * 2**20
+# What is read of an answer, and how much of it may be its head.
+LARGEST = 2 * 2**20
 LARGEST_HEAD = 64 * 2**10
 MOST_REDIRECTS = 5
 
@@ -143,7 +144,7 @@ class _Answer:
 
 async def _read(reader: asyncio.StreamReader) -> _Answer:
     answer, received = _Answer(), 0
-    while not answer.is_complete and len(answer.body) < LARGEST_BODY:
+    while not answer.is_complete and received < LARGEST:
         data = await reader.read(65536)
         received += len(data)
         if not data or (not answer.status and received > LARGEST_HEAD):
@@ -156,5 +157,4 @@ async def _read(reader: asyncio.StreamReader) -> _Answer:
                 raise
     if not answer.status:
         raise Unreachable("it closed the connection, or sent too much, before it answered")
-    del answer.body[LARGEST_BODY:]
     return answer

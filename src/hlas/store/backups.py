@@ -31,6 +31,7 @@ queries = Queries.beside(__file__)
 
 # The restored database gets its name when it is complete; until then the old one is the database.
 STAGING = "hlas_restored"
+DROP_STAGING = f"drop database if exists {STAGING} with (force)"
 REPLACED = "hlas_replaced"
 
 # An entry of an archive's list: number, two oids, what it is, owner.
@@ -74,9 +75,15 @@ def restore(
     entries = _list(file)
     server = embedded.start(data_dir)
     try:
-        logins = Logins(server.url, prefix, secret)
-        staging = logins.at(_url_of(server.url, STAGING))
-        asyncio.run(_make_staging(server))
+        return _replace(server, Logins(server.url, prefix, secret), file, entries)
+    finally:
+        server.stop()
+
+
+def _replace(server: Server, logins: Logins, file: Path, entries: set[str]) -> dict[str, Any]:
+    staging = logins.at(_url_of(server.url, STAGING))
+    asyncio.run(_make_staging(server))
+    try:
         asyncio.run(roles.ensure(logins))
         migrations.change_schema(staging, asyncio.run(_read_revision(file)))
         _require_ours(file, entries, _list_schema(staging))
@@ -84,9 +91,11 @@ def restore(
         migrations.change_schema(staging)
         found = asyncio.run(_check(staging))
         asyncio.run(_take_over(server))
-        return found
-    finally:
-        server.stop()
+    except BaseException:
+        # It holds visitors' data.
+        asyncio.run(_administer(server, DROP_STAGING))
+        raise
+    return found
 
 
 def _list(file: Path) -> set[str]:
@@ -131,11 +140,7 @@ def _require_ours(file: Path, entries: set[str], ours: set[str]) -> None:
 
 
 async def _make_staging(server: Server) -> None:
-    await _administer(
-        server,
-        f"drop database if exists {STAGING} with (force)",
-        f"create database {STAGING} owner {OWNER}",
-    )
+    await _administer(server, DROP_STAGING, f"create database {STAGING} owner {OWNER}")
 
 
 async def _read_revision(file: Path) -> str:
@@ -197,7 +202,7 @@ async def _in_chunks(lines: Iterator[bytes]) -> AsyncIterator[bytes]:
 def _rows(file: Path, table: str) -> Iterator[tuple[list[str], Iterator[bytes]]]:
     """The columns and the rows of a table in a backup, in PostgreSQL's text format."""
     options = ("--data-only", "--schema=public", f"--table={table}", "--file=-")
-    start = re.compile(rb'COPY public\.%b \(([a-z_", ]+)\) FROM stdin;\n' % table.encode())
+    start = re.compile(rb'COPY public\.%b \(([a-z0-9_", ]+)\) FROM stdin;\n' % table.encode())
     with subprocess.Popen(  # noqa: S603  # a fixed program, no shell
         [embedded.binary("pg_restore"), *options, str(file.resolve())],
         stdout=subprocess.PIPE,

@@ -244,7 +244,7 @@ async def find_roles(connection: asyncpg.Connection, names: Sequence[str]) -> li
 
 def unsafe(role: Row) -> str:
     """How a serving role could get out of its tenant; empty when it cannot."""
-    if role["mighty"]:
+    if role["privileged"]:
         return f"{role['name']} may bypass the isolation of tenants"
     if role["owner"]:
         return f"{role['name']} owns tables, and could switch their isolation off"

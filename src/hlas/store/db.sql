@@ -8,7 +8,7 @@ select session_user::text as session_name,
 -- What the roles of these names could do beside what they were granted.
 select r.rolname::text as name,
        rolcanlogin as can_log_in,
-       rolsuper or rolbypassrls or rolcreaterole or rolcreatedb or rolreplication as mighty,
+       rolsuper or rolbypassrls or rolcreaterole or rolcreatedb or rolreplication as privileged,
        exists (
            select from pg_class c where c.relowner = r.oid and c.relkind in ('r', 'p')) as owner,
        exists (select from pg_auth_members m where m.member = r.oid) as member,

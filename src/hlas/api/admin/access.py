@@ -64,7 +64,7 @@ async def require_room(request: Request, secret: str) -> None:
     try:
         await services.gate.require_room(request.scope[REQUEST], ADMIN)
     except errors.RateLimited:
-        if not await services.known_secrets.hold(secret):
+        if not await services.known_secrets.contain(secret):
             raise
 
 

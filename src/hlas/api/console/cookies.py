@@ -11,7 +11,14 @@ FORM = "hlas_console_form"
 
 
 def read(request: Request, name: str) -> str:
-    return request.cookies.get(_full_name(request, name), "")
+    """The value of a cookie that came once and under exactly this name, or nothing.
+
+    A host beside ours can plant a name that parsers trim to ours, as one with a no-break space.
+    """
+    start = f"{_full_name(request, name)}="
+    pairs = ";".join(request.scope[REQUEST].values(b"cookie")).split(";")
+    values = [pair.strip(" ") for pair in pairs if pair.strip(" ").startswith(start)]
+    return values[0].removeprefix(start) if len(values) == 1 else ""
 
 
 def write(request: Request, response: Response, name: str, value: str, seconds: int) -> None:

@@ -87,7 +87,7 @@ async def ensure(logins: Logins) -> None:
         await connection.execute(f"select pg_advisory_lock({ROLES_LOCK})")
         statements = await _plan(connection, logins)
         await _change(connection, statements)
-        await _leave(connection, logins)
+        await _revoke_memberships(connection, logins)
     finally:
         await connection.close()
     for name in LOGIN_ROLES:
@@ -121,7 +121,7 @@ async def find_fault(connection: asyncpg.Connection, logins: Logins) -> tuple[st
 
 def _remedy(row: asyncpg.Record) -> str:
     name = row["name"]
-    if row["mighty"]:
+    if row["privileged"]:
         attributes = "nosuperuser nobypassrls nocreaterole nocreatedb noreplication"
         return f"alter role {name} {attributes};"
     if row["owner"]:
@@ -161,7 +161,7 @@ async def _plan(connection: asyncpg.Connection, logins: Logins) -> list[str]:
     names = [logins.role(name) for name in PURPOSE]
     found = {row["name"]: row for row in await find_roles(connection, names)}
     for row in found.values():
-        if row["mighty"]:
+        if row["privileged"]:
             raise ConfigurationError(
                 f"DATABASE_ROLE_PREFIX: the role {row['name']} must be an ordinary one: no "
                 "superuser, no BYPASSRLS, CREATEROLE, CREATEDB or REPLICATION"
@@ -210,11 +210,14 @@ async def _require_own(
     roles = [logins.role(name) for name in PURPOSE]
     used = await connection.fetch(queries.used_in, roles)
     is_ours = any(row["is_this"] for row in used)
-    others = [row["name"] for row in used if not row["is_this"]]
-    if others and (renewed or not is_ours):
+    others = [row for row in used if not row["is_this"]]
+    if is_ours:
+        # A killed restore leaves a database of the same owner behind.
+        others = [row for row in others if renewed and row["is_anothers"]]
+    if others:
         raise ConfigurationError(
-            f"DATABASE_ROLE_PREFIX: the roles {logins.prefix}_* belong to the database {others[0]} "
-            "of this server; set another prefix for this installation"
+            f"DATABASE_ROLE_PREFIX: the roles {logins.prefix}_* belong to the database "
+            f"{others[0]['name']} of this server; set another prefix for this installation"
         )
     if here["is_migrated"] and not is_ours:
         raise ConfigurationError(
@@ -236,7 +239,7 @@ async def _change(connection: asyncpg.Connection, statements: list[str]) -> None
         ) from None
 
 
-async def _leave(connection: asyncpg.Connection, logins: Logins) -> None:
+async def _revoke_memberships(connection: asyncpg.Connection, logins: Logins) -> None:
     """Earlier versions let the owner switch to the serving roles; nothing needs that now."""
     for name in LOGIN_ROLES:
         with suppress(asyncpg.InsufficientPrivilegeError):

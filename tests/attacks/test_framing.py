@@ -1,0 +1,112 @@
+"""A second attack, on framing: one answer for each request, in order, none for a body."""
+
+import asyncio
+
+import pytest
+
+from attacks import LAST, attack, fire, read_answer
+from factories import Live, Site
+from framings import (
+    BAD_BODIES,
+    NOTHING,
+    chunked,
+    head,
+    make_answered,
+    make_pipelined,
+    make_refused,
+)
+from raw_http import connect, request
+
+
+def no_faults(live: Live) -> bool:
+    return not [line for line in live.events() if line["event"] in {"error", "library"}]
+
+
+async def test_refused(live_server: Live) -> None:
+    """Edge case 46: what can be read in two ways is a 400, the last answer on its connection."""
+    attacks = list(make_refused())
+    assert len(attacks) >= 140
+    await fire(live_server.url, attacks)
+    assert no_faults(live_server)
+
+
+async def test_answered(live_server: Live) -> None:
+    """Edge case 46: bodies that nobody reads are no requests, whatever the method and the route."""
+    attacks = list(make_answered())
+    assert len(attacks) >= 55
+    await fire(live_server.url, attacks)
+    assert no_faults(live_server)
+
+
+async def test_pipelined(site: Site) -> None:
+    """Edge case 46: earlier requests keep their answers and their order."""
+    session = request(
+        "POST", "/widget/session", f"Origin: {site.origin}", "Content-Length: 2", body=b"{}"
+    )
+    attacks = list(make_pipelined(session))
+    assert len(attacks) >= 56
+    await fire(site.live.url, attacks)
+    assert no_faults(site.live)
+
+
+async def finish(url: str, first: bytes, rest: bytes) -> tuple[int, bytes]:
+    """The status of the first part, and all that is said to the rest until the connection ends."""
+    reader, writer = await connect(url)
+    writer.write(first)
+    async with asyncio.timeout(20):
+        status = (await read_answer(reader)).status
+        writer.write(rest + LAST)
+        more = await reader.read()
+    writer.close()
+    return status, more
+
+
+@pytest.mark.settings(rate_limit_messages_ip="1/h")
+@pytest.mark.parametrize("bad", BAD_BODIES.values(), ids=BAD_BODIES)
+async def test_answered_before_its_body_broke(site: Site, bad: bytes) -> None:
+    """Edge case 46: a request that has its answer gets no second one for the rest of its body."""
+    assert (await site.send()).status_code == 200
+    for path, status in (
+        (NOTHING, 404),
+        ("/health", 405),
+        ("/admin/tenants", 401),
+        ("/widget/messages", 429),
+    ):
+        assert await finish(site.live.url, chunked(b"", path=path), bad) == (status, b""), path
+    assert no_faults(site.live)
+
+
+ENDLESS = {
+    "trailers": (b"0\r\n", b"X-Any: %b\r\n" % (b"a" * 1000)),
+    "one trailer": (b"0\r\nX-Any: ", b"a" * 1000),
+    "extension": (b"2;x=", b"a" * 1000),
+    "extensions": (b"2", b";a=b" * 250),
+    "zeros of a size": (b"", b"0" * 1000),
+}
+
+
+@pytest.mark.parametrize(("start", "piece"), ENDLESS.values(), ids=ENDLESS)
+@pytest.mark.parametrize("path", [NOTHING, "/widget/session"])
+async def test_endless(live_server: Live, path: str, start: bytes, piece: bytes) -> None:
+    """Edge case 35: what is neither header nor body is bounded, too: it is read into memory."""
+    reader, writer = await connect(live_server.url)
+    writer.write(chunked(start, path=path))
+    sent = 0
+    try:
+        while sent < 2**25:
+            writer.write(piece * 64)
+            await writer.drain()
+            sent += len(piece) * 64
+    except ConnectionError:
+        pass  # what must happen
+    writer.close()
+    reader.feed_eof()
+    # What the server reads while it lingers, and what the kernels hold.
+    assert sent < 2**24, "the server reads on and on"
+
+
+async def test_expect_in_http_1_0(site: Site) -> None:
+    """RFC 9110: HTTP/1.0 knows no 100, and would take it for the answer."""
+    lines = (b"Origin: " + site.origin.encode(), b"Expect: 100-continue", b"Content-Length: 2")
+    sent = head(b"POST /widget/session HTTP/1.0", *lines)
+    await fire(site.live.url, [attack("expects", sent, b"{}", says=[200])])
