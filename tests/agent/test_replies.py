@@ -88,7 +88,7 @@ async def make_visitor(
     operators: Database, database: Database, writer: Writer, slug: str = "shop", **fields: Any
 ) -> Visitor:
     made = await tenants.add(operators, slug, slug, [f"https://{slug}.example"], **fields)
-    await entries.save(operators, UUID(made["id"]), ENTRIES, source="faq.md")
+    await entries.save(operators, made.id, ENTRIES, source="faq.md")
     origin = Origin.parse(f"https://{slug}.example")
     assert origin is not None
     _, session = await sessions.open_session(database, Tokens(Secrets(), 600), origin, NewSession())
@@ -106,7 +106,7 @@ async def test_answer_from_knowledge(visitor: Visitor, operators: Database) -> N
     await visitor.say("where is my bill?")
     written = await visitor.reply()
     message = (await visitor.history())[-1]
-    entry = (await entries.listed(operators, UUID(visitor.session.tenant_id)))[0]
+    entry = (await entries.list_entries(operators, UUID(visitor.session.tenant_id)))[0]
     assert orjson.loads(written.response) == {
         "conversation_id": visitor.session.conversation_id,
         "message_id": message["id"],
@@ -117,7 +117,7 @@ async def test_answer_from_knowledge(visitor: Visitor, operators: Database) -> N
     assert message["content"] == "In the **portal**."
     assert message["metadata"] == {
         "reply_to": 2,
-        "entries": [entry["id"]],
+        "entries": [str(entry.id)],
         "confidence": 1.0,
         "source": "knowledge",
     }

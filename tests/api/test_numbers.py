@@ -67,8 +67,8 @@ async def places_of(site: Site, operators: Database) -> dict[str, str]:
     return {
         "slug": site.slug,
         "conversation_id": site.conversation_id,
-        "entry_id": entry["id"],
-        "kid": key["kid"],
+        "entry_id": str(entry.id),
+        "kid": key.kid,
         "rest:path": "nowhere",
     }
 
@@ -152,14 +152,14 @@ async def test_a_form_says_what_is_wrong_with_a_number(site: Site, operators: Da
     """Edge case 48: the page comes back with a sentence at the field, and nothing has changed."""
     browser = await make_browser(site.live, operators)
     tenant = f"/tenants/{site.slug}"
-    before = await tenants.by_slug(operators, site.slug)
+    before = await tenants.find_tenant(operators, site.slug)
     for value in (NINES, ZEROS, "-" + NINES, "+7", "1e5000", "1_000", THREES, "²", "NaN"):
         days = await browser.post(tenant, name="Shop", retention_days=value)
         layer = await browser.post(f"{tenant}/looks", z_index=value)
         for answer in (days, layer):
             assert answer.status_code == 422, value[:20]
             assert "Write a whole number." in answer.text
-    assert await tenants.by_slug(operators, site.slug) == before
+    assert await tenants.find_tenant(operators, site.slug) == before
 
 
 def holes(schema: dict[str, Any], components: dict[str, Any]) -> Iterator[str]:

@@ -126,7 +126,7 @@ async def _fuzz_admin(site: Site, operators: Database, examples: int) -> None:
     known = {
         "slug": site.slug,
         "conversation_id": site.conversation_id,
-        "entry_id": str(entry["id"]),
+        "entry_id": str(entry.id),
     }
     for slug in (None, site.slug):
         desk = await make_desk(site.live, operators, slug)

@@ -2,7 +2,6 @@
 
 import stat
 from pathlib import Path
-from uuid import UUID
 
 import orjson
 import pytest
@@ -130,7 +129,7 @@ async def test_terminal(operators: Database, database_url: str, tmp_path: Path) 
     added = await tenants.add(operators, "Shop", "shop", ["shop.example"], change=change)
     changes = {"fallback_text": text, "ui_config": {"greeting": text}}
     await tenants.update(operators, "shop", changes, change=change)
-    await entries.add(operators, UUID(added["id"]), Entry("Where?", text), change)
+    await entries.add(operators, added.id, Entry("Where?", text), change)
     await administrators.add(operators, "Eve", "shop")
     variables = environment(database_url)
     for arguments in (("audit",), ("tenant", "list"), ("knowledge", "list", "--tenant", "shop")):

@@ -4,11 +4,11 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from playwright.async_api import Browser, BrowserContext, expect
+
 from e2e.console import Desk
 from e2e.shop import Shop
 from e2e.visitor import no_problems
-from playwright.async_api import Browser, BrowserContext, expect
-
 from factories import Live, Site
 from hlas.knowledge import entries
 from hlas.knowledge.entries import Entry
@@ -42,7 +42,7 @@ async def furnish(site: Site, operators: Database) -> str:
         site.tenant_id,
     )
     await site.live.app.state.services.traffic.flush(operators)
-    return str(added["id"])
+    return str(added.id)
 
 
 def pages_of(site: Site, entry_id: str) -> list[str]:
@@ -114,8 +114,8 @@ async def test_from_nothing_to_the_first_conversation(
     await page.get_by_role("button", name="Ask").click()
     await expect(page.get_by_role("status")).to_contain_text("At nine.")
 
-    added = await tenants.by_slug(operators, "flowers")
-    site = Site(live_server, "flowers", added["id"], "https://flowers.example")
+    added = await tenants.find_tenant(operators, "flowers")
+    site = Site(live_server, "flowers", str(added.id), "https://flowers.example")
     await site.open(visitor_id="anna")
     await site.send("When do you open?")
     await page.get_by_role("navigation", name="Console").get_by_text("Conversations").click()
@@ -170,7 +170,7 @@ async def test_looks_are_tried_on_before_they_are_saved(
     await widget.locator("textarea").fill("hello")
     await widget.locator("textarea").press("Enter")
     await expect(widget.locator(".assistant .bubble").last).to_contain_text("how an answer looks")
-    assert (await tenants.by_slug(shop.operators, shop.site.slug))["ui_config"] == {}
+    assert (await tenants.find_tenant(shop.operators, shop.site.slug)).ui_config == {}
 
     await page.get_by_role("button", name="Save").click()
     await expect(page.get_by_role("status")).to_have_text("Saved.")

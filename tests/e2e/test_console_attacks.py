@@ -2,12 +2,12 @@
 
 from uuid import UUID
 
-from e2e.console import Desk
-from e2e.shop import Shop
-from e2e.website import Website
 from playwright.async_api import BrowserContext, expect
 
 from administration import make_desk
+from e2e.console import Desk
+from e2e.shop import Shop
+from e2e.website import Website
 from factories import Site
 from hlas.knowledge import entries
 from hlas.knowledge.entries import Entry
@@ -63,7 +63,7 @@ async def test_scripts_are_shown_and_never_run(
         tenant,
         f"{tenant}/looks",
         f"{tenant}/knowledge?ask=hacked",
-        f"{tenant}/knowledge/{added['id']}",
+        f"{tenant}/knowledge/{added.id}",
         f"{tenant}/conversations?text=%3Cscript%3E&visitor_id=",
         f"{tenant}/conversations/{site.conversation_id}",
         "/conversations?tenant=",
@@ -116,8 +116,8 @@ async def test_another_site_can_do_nothing(
     await page.evaluate("document.getElementById('f').submit()")
     await page.wait_for_url("**/console/**")
     await expect(page.get_by_role("heading", level=1)).to_have_text("Hlas console")
-    listed = await tenants.listed(operators)
-    assert [one["slug"] for one in listed] == [shop.site.slug]
+    listed = await tenants.list_tenants(operators)
+    assert [one.slug for one in listed] == [shop.site.slug]
     await desk.page.reload()
     await expect(desk.page.get_by_role("button", name="Sign out")).to_be_visible()
 

@@ -122,7 +122,7 @@ async def test_bulk() -> None:
 async def work(data_dir: Path, served: Served, operators: Database) -> None:
     ids = {}
     for slug, messages in (("small", SMALL), ("large", LARGE)):
-        ids[slug] = (await tenants.add(operators, slug, slug, []))["id"]
+        ids[slug] = str((await tenants.add(operators, slug, slug, [])).id)
         await furnish(operators, ids[slug], messages)
     crowd = Crowd(served, await arrive(served.client, operators, VISITORS))
     writing = asyncio.create_task(crowd.run())

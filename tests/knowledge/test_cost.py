@@ -77,7 +77,7 @@ def _execution(plan: str) -> float:
 
 
 async def add(operators: Database, slug: str, entries: list[Entry]) -> UUID:
-    tenant_id = UUID((await tenants.add(operators, slug, slug, []))["id"])
+    tenant_id = (await tenants.add(operators, slug, slug, [])).id
     await knowledge.save(operators, tenant_id, entries, source="test")
     return tenant_id
 
@@ -214,16 +214,16 @@ async def test_statements_end_at_the_server(site: Site) -> None:
 async def test_most_characters(operators: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     """Edge case 51: a tenant's knowledge is bounded in all; what is there may still get smaller."""
     monkeypatch.setattr(knowledge, "MOST_CHARACTERS", 100)
-    tenant_id = UUID((await tenants.add(operators, "shop", "shop", []))["id"])
+    tenant_id = (await tenants.add(operators, "shop", "shop", [])).id
     first = await knowledge.add(operators, tenant_id, Entry("q1", "a" * 60))
     with pytest.raises(TooManyEntries, match="at most 100 characters in all"):
         await knowledge.add(operators, tenant_id, Entry("q2", "a" * 60))
     with pytest.raises(TooManyEntries, match="at most 100 characters in all"):
         await knowledge.save(operators, tenant_id, [Entry("q2", "a" * 60)], source="faq.md")
-    entry_id = UUID(first["id"])
+    entry_id = first.id
     with pytest.raises(TooManyEntries, match="at most 100 characters in all"):
         await knowledge.update(operators, tenant_id, entry_id, Entry("q1", "a" * 60, ("k" * 40,)))
     monkeypatch.setattr(knowledge, "MOST_CHARACTERS", 10)
     await knowledge.update(operators, tenant_id, entry_id, Entry("q1", "a" * 50))
-    (only,) = await knowledge.listed(operators, tenant_id)
-    assert only["answer"] == "a" * 50
+    (only,) = await knowledge.list_entries(operators, tenant_id)
+    assert only.answer == "a" * 50

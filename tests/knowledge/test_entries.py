@@ -25,7 +25,7 @@ ENTRIES = [Entry("When are you open?", "From 9 to 17."), Entry("Where are you?",
 
 
 async def add_tenant(operators: Database, slug: str = "shop") -> UUID:
-    return UUID((await tenants.add(operators, slug, slug, []))["id"])
+    return (await tenants.add(operators, slug, slug, [])).id
 
 
 async def events(operators: Database, tenant_id: UUID) -> list[tuple[str, str, Any, Any]]:
@@ -44,14 +44,14 @@ async def test_save_again(operators: Database) -> None:
     first = await entries.save(
         operators, tenant_id, ENTRIES, source="faq.md", on_progress=progress.append
     )
-    ids = {one["question"]: one["id"] for one in await entries.listed(operators, tenant_id)}
+    ids = {one.question: one.id for one in await entries.list_entries(operators, tenant_id)}
     changed = [Entry("Where are you?", "In the park.", ("map",), "en"), ENTRIES[0]]
     second = await entries.save(operators, tenant_id, changed, source="faq.md")
-    found = await entries.listed(operators, tenant_id)
+    found = await entries.list_entries(operators, tenant_id)
     assert (first, second) == (Saved(2, 0, 0, 0), Saved(0, 1, 1, 0))
-    assert {one["question"]: one["id"] for one in found} == ids
-    assert [one["answer"] for one in found] == ["From 9 to 17.", "In the park."]
-    assert (found[1]["keywords"], found[1]["language"]) == (["map"], "en")
+    assert {one.question: one.id for one in found} == ids
+    assert [one.answer for one in found] == ["From 9 to 17.", "In the park."]
+    assert (found[1].keywords, found[1].language) == (("map",), "en")
     assert progress == [2]
     assert [event[:2] for event in await events(operators, tenant_id)] == [
         ("knowledge.import", "faq.md"),
@@ -65,9 +65,9 @@ async def test_replace(operators: Database) -> None:
     await entries.save(operators, tenant_id, ENTRIES, source="old.md")
     new = [ENTRIES[1], Entry("Do you deliver?", "Yes.")]
     saved = await entries.save(operators, tenant_id, new, source="new.md", replace=True)
-    found = await entries.listed(operators, tenant_id)
+    found = await entries.list_entries(operators, tenant_id)
     assert saved == Saved(added=1, updated=1, unchanged=0, removed=1)
-    assert [one["question"] for one in found] == ["Where are you?", "Do you deliver?"]
+    assert [one.question for one in found] == ["Where are you?", "Do you deliver?"]
 
 
 async def test_import_is_all_or_nothing(
@@ -77,11 +77,11 @@ async def test_import_is_all_or_nothing(
     monkeypatch.setattr(entries, "BATCH_ENTRIES", 1)
     tenant_id = await add_tenant(operators)
     await entries.save(operators, tenant_id, ENTRIES, source="faq.md")
-    before = await entries.listed(operators, tenant_id)
+    before = await entries.list_entries(operators, tenant_id)
     bad = [Entry("A new one?", "Yes."), Entry("An empty one?", "")]
     with pytest.raises(asyncpg.CheckViolationError):
         await entries.save(operators, tenant_id, bad, source="bad.md", replace=True)
-    assert await entries.listed(operators, tenant_id) == before
+    assert await entries.list_entries(operators, tenant_id) == before
     assert len(await events(operators, tenant_id)) == 1
 
 
@@ -92,7 +92,7 @@ async def test_most_entries(operators: Database, monkeypatch: pytest.MonkeyPatch
     await entries.save(operators, tenant_id, ENTRIES, source="faq.md")
     with pytest.raises(TooManyEntries, match="at most 2 entries"):
         await entries.save(operators, tenant_id, [Entry("A third?", "No.")], source="faq.md")
-    assert len(await entries.listed(operators, tenant_id)) == 2
+    assert len(await entries.list_entries(operators, tenant_id)) == 2
 
 
 async def test_remove(operators: Database) -> None:
@@ -100,13 +100,13 @@ async def test_remove(operators: Database) -> None:
     tenant_id = await add_tenant(operators)
     other_id = await add_tenant(operators, "other")
     await entries.save(operators, tenant_id, ENTRIES, source="faq.md")
-    ids = [UUID(one["id"]) for one in await entries.listed(operators, tenant_id)]
+    ids = [one.id for one in await entries.list_entries(operators, tenant_id)]
     for wrong_tenant, wrong_ids in ((tenant_id, [ids[0], uuid4()]), (other_id, ids)):
         with pytest.raises(KnowledgeError, match="there is no entry"):
-            await entries.remove(operators, wrong_tenant, wrong_ids)
-    assert len(await entries.listed(operators, tenant_id)) == 2
-    await entries.remove(operators, tenant_id, ids[:1])
-    assert [one["id"] for one in await entries.listed(operators, tenant_id)] == [str(ids[1])]
+            await entries.remove_entries(operators, wrong_tenant, wrong_ids)
+    assert len(await entries.list_entries(operators, tenant_id)) == 2
+    await entries.remove_entries(operators, tenant_id, ids[:1])
+    assert [one.id for one in await entries.list_entries(operators, tenant_id)] == [ids[1]]
     assert (await events(operators, tenant_id))[1:] == [
         ("knowledge.remove", str(ids[0]), {"question": ENTRIES[0].question}, None)
     ]

@@ -142,6 +142,6 @@ def test_missing_file(tmp_path: Path) -> None:
 
 def test_demo_entries() -> None:
     """The demo tenant knows a dozen things, each in both languages."""
-    languages = [entry.language for entry in demo.entries()]
+    languages = [entry.language for entry in demo.read_entries()]
     assert languages.count("cs") == languages.count("en") == 12
-    assert all(entry.keywords for entry in demo.entries())
+    assert all(entry.keywords for entry in demo.read_entries())

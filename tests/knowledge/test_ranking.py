@@ -96,13 +96,13 @@ HELD_OUT_UNRELATED = (
 async def ask(operators: Database, database: Database, texts: list[str]) -> list[str | None]:
     """The question of the entry that answers each text; None for the fallback."""
     made = await tenants.add(operators, "Demo", "demo", [])
-    await demo.load_demo(operators, made["id"])
+    await demo.load_demo(operators, made.id)
     rows = await operators.all("select id, question from knowledge")
     questions = {str(row["id"]): str(row["question"]) for row in rows}
     agent = KnowledgeAgent(database)
     found: list[str | None] = []
     for text in texts:
-        question = Question(made["id"], made["id"], text, detect(text) or "cs")
+        question = Question(str(made.id), str(made.id), text, detect(text) or "cs")
         answer = await agent.answer(question)
         found.append(questions[answer.entries[0]] if answer.text is not None else None)
     return found
@@ -135,10 +135,10 @@ async def test_unrelated_questions(operators: Database, database: Database) -> N
 async def test_every_own_question(operators: Database, database: Database) -> None:
     """An entry's own question finds that entry, with full confidence and without diacritics too."""
     made = await tenants.add(operators, "Demo", "demo", [])
-    await demo.load_demo(operators, made["id"])
-    for entry in demo.entries():
+    await demo.load_demo(operators, made.id)
+    for entry in demo.read_entries():
         for text in (entry.question, fold(entry.question).upper()):
             language = entry.language or "cs"
-            best = (await entries.rank(database, made["id"], text, language))[0]
+            best = (await entries.rank(database, str(made.id), text, language))[0]
             assert best.answer == entry.answer, text
             assert best.confidence > 0.99, text

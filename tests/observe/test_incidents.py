@@ -47,7 +47,7 @@ async def found(operators: Database) -> list[tuple[str, int]]:
 
 
 async def tenant(operators: Database, slug: str = "shop") -> str:
-    return str((await tenants.add(operators, slug, slug, []))["id"])
+    return str((await tenants.add(operators, slug, slug, [])).id)
 
 
 def told(logs: io.BytesIO) -> list[dict[str, Any]]:
@@ -246,11 +246,11 @@ async def test_a_tenants_administrator_sees_its_own(
     desk = await make_desk(site.live, operators, site.slug)
     administrator = await administrators.verify(operators, desk.key)
     confined = reach(site.live.app.state.services, administrator)
-    assert [row["slug"] for row in (await incidents.listed(confined))[0]] == [site.slug]
-    assert (await incidents.listed(confined, tenant_id=UUID(other.tenant_id)))[0] == []
-    first, following = await incidents.listed(operators, limit=1)
-    rest, end = await incidents.listed(operators, before=following)
-    assert ({row["slug"] for row in (*first, *rest)}, end) == ({site.slug, other.slug}, None)
+    assert [one.slug for one in (await incidents.list_incidents(confined))[0]] == [site.slug]
+    assert (await incidents.list_incidents(confined, tenant_id=UUID(other.tenant_id)))[0] == []
+    first, following = await incidents.list_incidents(operators, limit=1)
+    rest, end = await incidents.list_incidents(operators, before=following)
+    assert ({one.slug for one in (*first, *rest)}, end) == ({site.slug, other.slug}, None)
 
 
 async def test_incidents_are_kept(operators: Database, few: Settings) -> None:

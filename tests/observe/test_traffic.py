@@ -1,6 +1,7 @@
 """Traffic: what each tenant did, counted by every worker and kept through restarts."""
 
 import asyncio
+from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -72,16 +73,17 @@ async def test_blocked_requests_can_be_found_again(site: Site, operators: Databa
         "/widget/messages", headers=site.headers(), json={"text": "y" * 70_000}
     )
     await site.live.app.state.services.traffic.flush(operators)
-    found, following = await traffic.blocked_requests(
+    found, following = await traffic.list_blocked(
         operators, request_id=answer.headers["X-Request-Id"]
     )
     assert following is None
-    (row,) = found
-    assert (row["slug"], row["reason"], row["scope"]) == (site.slug, "text_too_long", "request")
-    assert str(row["conversation_id"]) == site.conversation_id
-    assert text not in str(dict(row))
-    (unknown,) = (await traffic.blocked_requests(operators, reason="payload_too_large"))[0]
-    assert unknown["tenant_id"] == SERVICE
+    (blocked,) = found
+    assert (blocked.slug, blocked.reason) == (site.slug, "text_too_long")
+    assert blocked.scope == "request"
+    assert str(blocked.conversation_id) == site.conversation_id
+    assert text not in str(asdict(blocked))
+    (unknown,) = (await traffic.list_blocked(operators, reason="payload_too_large"))[0]
+    assert unknown.tenant_id == SERVICE
 
 
 async def test_workers_add_up(operators: Database) -> None:
@@ -151,8 +153,8 @@ async def test_blocked_requests_in_order(
         with pytest.raises(Unavailable):
             await flow.flush(operators)
     await flow.flush(operators)
-    found, _ = await traffic.blocked_requests(operators, limit=2 * SAMPLES)
-    assert [row["route"] for row in found] == routes[::-1]
+    found, _ = await traffic.list_blocked(operators, limit=2 * SAMPLES)
+    assert [one.route for one in found] == routes[::-1]
 
 
 async def test_old_traffic_is_forgotten(operators: Database) -> None:
@@ -174,7 +176,7 @@ async def test_old_traffic_is_forgotten(operators: Database) -> None:
     await traffic.forget(operators)
     rows = await operators.all("select span from traffic order by start desc")
     assert [row["span"] for row in rows] == ["minute", "hour"]
-    assert len((await traffic.blocked_requests(operators))[0]) == 1
+    assert len((await traffic.list_blocked(operators))[0]) == 1
 
 
 async def test_a_tenants_administrator_sees_its_own(live_server: Live, operators: Database) -> None:
@@ -187,8 +189,10 @@ async def test_a_tenants_administrator_sees_its_own(live_server: Live, operators
     administrator = await administrators.verify(operators, desk.key)
     confined = reach(live_server.app.state.services, administrator)
     since = datetime.now(UTC) - timedelta(hours=1)
-    assert {row["slug"] for row in await traffic.by_tenant(confined, "minute", since)} == {own.slug}
-    assert {row["slug"] for row in (await traffic.blocked_requests(confined))[0]} == {own.slug}
+    assert {one.slug for one in await traffic.count_by_tenant(confined, "minute", since)} == {
+        own.slug
+    }
+    assert {one.slug for one in (await traffic.list_blocked(confined))[0]} == {own.slug}
     foreign = UUID(other.tenant_id)
-    assert await traffic.by_start(confined, "minute", since, foreign) == []
-    assert (await traffic.blocked_requests(confined, tenant_id=foreign))[0] == []
+    assert await traffic.count_by_start(confined, "minute", since, foreign) == []
+    assert (await traffic.list_blocked(confined, tenant_id=foreign))[0] == []

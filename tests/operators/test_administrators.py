@@ -48,8 +48,9 @@ def test_a_tag_is_of_the_content() -> None:
 def test_a_change_starts_from_a_state_that_was_read() -> None:
     """Another state is refused; None takes any."""
     state = {"a": 1}
-    revisions.require(None, state)
-    revisions.require(frozenset({"x", revisions.tag(state)}), state)
+    revision = revisions.tag(state)
+    revisions.require(None, revision)
+    revisions.require(frozenset({"x", revision}), revision)
     for expected in (frozenset[str](), frozenset({revisions.tag({"a": 2})})):
         with pytest.raises(PreconditionFailed):
-            revisions.require(expected, state)
+            revisions.require(expected, revision)

@@ -17,7 +17,7 @@ import pytest
 from archives import counts, fill
 from factories import Site
 from hlas.errors import TenantNotFound
-from hlas.privacy import privacy
+from hlas.privacy import erasure, export, subjects
 from hlas.store.db import Database, log_in
 from hlas.store.logins import OPERATOR, Logins
 from hlas.tenants import tenants
@@ -29,20 +29,20 @@ VISITOR = "jana.novakova@example.com"
 @pytest.fixture
 def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     """Several pages and batches even of a few rows."""
-    monkeypatch.setattr(privacy, "BATCH_MESSAGES", 10)
-    monkeypatch.setattr(privacy, "BATCH_CONVERSATIONS", 3)
-    monkeypatch.setattr(privacy, "PAGE", 4)
+    monkeypatch.setattr(erasure, "BATCH_MESSAGES", 10)
+    monkeypatch.setattr(erasure, "BATCH_CONVERSATIONS", 3)
+    monkeypatch.setattr(export, "PAGE", 4)
 
 
 async def make_tenant(operators: Database, slug: str) -> str:
-    return str((await tenants.add(operators, slug, slug, []))["id"])
+    return str((await tenants.add(operators, slug, slug, [])).id)
 
 
 async def exported(
     operators: Database, slug: str, visitor_id: str | None = None, **options: Any
 ) -> list[dict[str, Any]]:
-    whose = await privacy.subject(operators, slug, visitor_id)
-    return [orjson.loads(line) async for line in privacy.export(operators, whose, **options)]
+    whose = await subjects.find_subject(operators, slug, visitor_id)
+    return [orjson.loads(line) async for line in export.export(operators, whose, **options)]
 
 
 async def audit(operators: Database) -> list[tuple[str, str, dict[str, int]]]:
@@ -72,8 +72,11 @@ async def test_export(operators: Database) -> None:
         assert (line["conversation_id"], line["seq"]) == (owner, seq)
         assert line["content"] == f"message {seq}"
     assert sum(heard) == 63
-    whose = await privacy.subject(operators, "shop")
-    assert (await privacy.size(operators, whose)).told() == {"conversations": 11, "messages": 63}
+    whose = await subjects.find_subject(operators, "shop")
+    assert (await subjects.count_data(operators, whose)).told() == {
+        "conversations": 11,
+        "messages": 63,
+    }
     assert await audit(operators) == [
         ("privacy.export", "tenant", {"conversations": 11, "messages": 63})
     ]
@@ -132,14 +135,14 @@ async def test_erase_a_visitor(operators: Database) -> None:
     await fill(operators, shop, 2, 3, visitor_id="petr")
     await fill(operators, other, 2, 3, visitor_id=VISITOR)
     heard: list[int] = []
-    whose = await privacy.subject(operators, "shop", VISITOR)
-    done = await privacy.erase(operators, whose, on_progress=heard.append)
+    whose = await subjects.find_subject(operators, "shop", VISITOR)
+    done = await erasure.erase(operators, whose, on_progress=heard.append)
     assert done.told() == {"conversations": 8, "messages": 75}
     assert sum(heard) == 75
     assert await counts(operators, shop) == (2, 6, 6)
     assert await counts(operators, other) == (2, 6, 6)
     # Again: there is nothing left, and nothing to tell.
-    assert not await privacy.erase(operators, whose)
+    assert not await erasure.erase(operators, whose)
     assert await audit(operators) == [
         ("privacy.erase", "visitor", {"conversations": 8, "messages": 75})
     ]
@@ -150,11 +153,11 @@ async def test_erase_a_conversation(operators: Database) -> None:
     shop = await make_tenant(operators, "shop")
     await make_tenant(operators, "other")
     one, _ = await fill(operators, shop, 2, 5)
-    foreign = await privacy.subject(operators, "other", conversation=UUID(one))
-    assert not await privacy.erase(operators, foreign)
+    foreign = await subjects.find_subject(operators, "other", conversation=UUID(one))
+    assert not await erasure.erase(operators, foreign)
     assert await counts(operators, shop) == (2, 10, 10)
-    own = await privacy.subject(operators, "shop", conversation=UUID(one))
-    assert (await privacy.erase(operators, own)).told() == {"conversations": 1, "messages": 5}
+    own = await subjects.find_subject(operators, "shop", conversation=UUID(one))
+    assert (await erasure.erase(operators, own)).told() == {"conversations": 1, "messages": 5}
     assert await counts(operators, shop) == (1, 5, 5)
 
 
@@ -162,9 +165,9 @@ async def test_the_audit_holds_nothing(operators: Database) -> None:
     """That it happened stays; who it was and what they said is nowhere in the database."""
     shop = await make_tenant(operators, "shop")
     await fill(operators, shop, 2, 3, visitor_id=VISITOR)
-    whose = await privacy.subject(operators, "shop", VISITOR)
+    whose = await subjects.find_subject(operators, "shop", VISITOR)
     await exported(operators, "shop", VISITOR)
-    await privacy.erase(operators, whose)
+    await erasure.erase(operators, whose)
     rows = await operators.all("select e::text as text from events e")
     assert len(rows) == 3
     for row in rows:
@@ -175,7 +178,7 @@ async def test_the_audit_holds_nothing(operators: Database) -> None:
 async def test_erased_under_a_visitors_hands(site: Site, operators: Database) -> None:
     """A visitor who is writing is refused from then on, never with a 500, and nothing stays."""
     await site.open(visitor_id=VISITOR)
-    whose = await privacy.subject(operators, site.slug, VISITOR)
+    whose = await subjects.find_subject(operators, site.slug, VISITOR)
     first = asyncio.Event()
 
     async def write() -> list[int]:
@@ -190,7 +193,7 @@ async def test_erased_under_a_visitors_hands(site: Site, operators: Database) ->
 
     writing = asyncio.create_task(write())
     await first.wait()
-    done = await privacy.erase(operators, whose)
+    done = await erasure.erase(operators, whose)
     statuses = await writing
     assert set(statuses[:-1]) == {200}
     assert statuses[-1] == 403
@@ -205,11 +208,11 @@ async def test_waits_for_a_message_under_way(
     """A conversation that is locked at this moment is not skipped."""
     await site.open(visitor_id=VISITOR)
     await site.send("hello")
-    whose = await privacy.subject(operators, site.slug, VISITOR)
+    whose = await subjects.find_subject(operators, site.slug, VISITOR)
     busy = await log_in(Logins(database_url), OPERATOR)
     await busy.execute("begin")
     await busy.execute("select 1 from conversations for no key update")
-    erasing = asyncio.create_task(privacy.erase(operators, whose))
+    erasing = asyncio.create_task(erasure.erase(operators, whose))
     await asyncio.sleep(0.3)
     assert not erasing.done()
     await busy.execute("rollback")
@@ -223,8 +226,8 @@ async def test_anonymise(operators: Database) -> None:
     shop = await make_tenant(operators, "shop")
     await fill(operators, shop, 2, 47, visitor_id=VISITOR)
     await fill(operators, shop, 1, 4, visitor_id="petr")
-    whose = await privacy.subject(operators, "shop", VISITOR)
-    done = await privacy.anonymise(operators, whose)
+    whose = await subjects.find_subject(operators, "shop", VISITOR)
+    done = await erasure.anonymise(operators, whose)
     assert done.told() == {"conversations": 2, "messages": 94}
     lines = await exported(operators, "shop")
     assert len(lines) == 3 + 98
@@ -238,7 +241,7 @@ async def test_anonymise(operators: Database) -> None:
     petr = await exported(operators, "shop", "petr")
     assert petr[0]["metadata"] == {"email": "jana@example.com"}
     assert petr[1]["metadata"] == {"page": "/basket"}
-    assert not await privacy.anonymise(operators, whose)
+    assert not await erasure.anonymise(operators, whose)
     assert (await audit(operators))[0] == (
         "privacy.anonymise",
         "visitor",
@@ -250,8 +253,10 @@ async def test_anonymise_a_conversation(site: Site, operators: Database) -> None
     """One conversation, and its visitor can go on with it."""
     await site.open(visitor_id=VISITOR)
     await site.send("hello", metadata={"page": "/basket"})
-    whose = await privacy.subject(operators, site.slug, conversation=UUID(site.conversation_id))
-    assert (await privacy.anonymise(operators, whose)).conversations == 1
+    whose = await subjects.find_subject(
+        operators, site.slug, conversation=UUID(site.conversation_id)
+    )
+    assert (await erasure.anonymise(operators, whose)).conversations == 1
     assert (await site.send("still here")).status_code == 200
     page = await site.history()
     assert [one["metadata"] for one in page["messages"]] == [{}, {}]
@@ -259,9 +264,9 @@ async def test_anonymise_a_conversation(site: Site, operators: Database) -> None
 
 async def peak_of_export(operators: Database, slug: str) -> int:
     """The most memory that was in use at once."""
-    whose = await privacy.subject(operators, slug)
+    whose = await subjects.find_subject(operators, slug)
     tracemalloc.start()
-    async for _ in privacy.export(operators, whose):
+    async for _ in export.export(operators, whose):
         pass
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()

@@ -12,7 +12,7 @@ import pytest
 from archives import counts, fill
 from factories import Site
 from hlas import services
-from hlas.privacy import privacy, retention
+from hlas.privacy import erasure, privacy, retention
 from hlas.store.db import Database, log_in
 from hlas.store.logins import OPERATOR, Logins
 from hlas.tenants import tenants
@@ -21,7 +21,7 @@ from hlas.tenants import tenants
 async def make_tenant(operators: Database, slug: str, days: int | None) -> str:
     made = await tenants.add(operators, slug, slug, [])
     await tenants.update(operators, slug, {"retention_days": days})
-    return str(made["id"])
+    return str(made.id)
 
 
 async def events(operators: Database) -> list[tuple[str, str, dict[str, int]]]:
@@ -67,7 +67,7 @@ async def test_small_batches(operators: Database, monkeypatch: pytest.MonkeyPatc
     tenant_id = await make_tenant(operators, "shop", 10)
     await fill(operators, tenant_id, 1, 47, days=20)
     await fill(operators, tenant_id, 30, 3, days=15)
-    monkeypatch.setattr(privacy, "BATCH_MESSAGES", 10)
+    monkeypatch.setattr(erasure, "BATCH_MESSAGES", 10)
     left = []
     seen = privacy.remove_some
 
@@ -92,7 +92,7 @@ async def test_small_batches(operators: Database, monkeypatch: pytest.MonkeyPatc
 
 async def test_audit(operators: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     """One row for each tenant and run, however many batches, with nothing but counts."""
-    monkeypatch.setattr(privacy, "BATCH_MESSAGES", 5)
+    monkeypatch.setattr(erasure, "BATCH_MESSAGES", 5)
     tenant_id = await make_tenant(operators, "shop", 10)
     await fill(operators, tenant_id, 6, 4, visitor_id="jana", days=20)
     await retention.run(operators)
@@ -137,7 +137,7 @@ async def test_in_the_background(
 
 async def test_stopped_half_way(operators: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever was removed before a failure stands in the audit."""
-    monkeypatch.setattr(privacy, "BATCH_MESSAGES", 5)
+    monkeypatch.setattr(erasure, "BATCH_MESSAGES", 5)
     tenant_id = await make_tenant(operators, "shop", 10)
     await fill(operators, tenant_id, 4, 5, days=20)
     seen = privacy.remove_some

@@ -42,7 +42,7 @@ class Desk:
 async def make_desk(live: Live, operators: Database, slug: str | None = None) -> Desk:
     """An operator's desk, or that of a tenant's own administrator."""
     added, key = await administrators.add(operators, "Ada", slug)
-    return Desk(live, key, added["prefix"])
+    return Desk(live, key, added.prefix)
 
 
 async def audit_of(operators: Database) -> list[tuple[str, str, str]]:

@@ -89,7 +89,7 @@ async def furnish(data_dir: Path, messages: int) -> None:
         await migrations.upgrade_in_thread(Logins(server.url))
         operators = await Database.open(Logins(server.url), OPERATOR, statement_seconds=120)
         made = await tenants.add(operators, "Shop", "shop", ["shop.example"])
-        await fill(operators, made["id"], messages // 25, 25, visitor_id="jana")
+        await fill(operators, str(made.id), messages // 25, 25, visitor_id="jana")
         await operators.close()
 
 

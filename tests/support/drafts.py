@@ -23,7 +23,7 @@ async def make_session(operators: Database, tenant_id: str | None = None) -> Ses
     if tenant_id is None:
         slug = f"t{uuid_utils.uuid7().hex[-12:]}"
         made = await tenants.add(operators, slug, slug, [f"https://{slug}.example"])
-        tenant_id = made["id"]
+        tenant_id = str(made.id)
     conversation_id = str(uuid_utils.uuid7())
     await operators.execute(
         "insert into conversations (tenant_id, id, origin) values ($1, $2, 'https://a.example')",

@@ -134,7 +134,7 @@ async def make_site(live: Live, operators: Database, origin: str | None = None) 
     slug = f"shop-{number}"
     origin = origin or f"https://{slug}.example"
     made = await tenants.add(operators, f"Shop {number}", slug, [origin])
-    site = Site(live, slug, made["id"], origin)
+    site = Site(live, slug, str(made.id), origin)
     await site.open()
     return site
 

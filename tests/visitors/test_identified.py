@@ -116,7 +116,7 @@ async def test_a_claimed_id_resumes_nothing(
     found, _ = await conversations.find(
         operators, UUID(site.tenant_id), conversations.Search(visitor_id="petr")
     )
-    assert [one["is_verified"] for one in found] == [True, False]
+    assert [one.is_verified for one in found] == [True, False]
 
 
 async def test_what_is_refused(site: Site, operators: Database, server: Server) -> None:

@@ -140,7 +140,7 @@ async def test_nearest_entry_wins(live_server: Live, operators: Database) -> Non
     ):
         answer = await ask(live_server, ("Origin", origin))
         claims = jwt.decode(answer.json()["token"], options={"verify_signature": False})
-        assert claims["tid"] == tenant["id"], origin
+        assert claims["tid"] == str(tenant.id), origin
 
 
 async def test_disabled(site: Site, operators: Database) -> None:

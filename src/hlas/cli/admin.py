@@ -1,14 +1,17 @@
 """Administrators' keys and the audit from the command line."""
 
-from typing import Annotated, Any
+from dataclasses import asdict
+from typing import Annotated
 
 import orjson
 import typer
 
 from hlas.cli.database import AsJson, show, with_operators
 from hlas.operators import administrators
+from hlas.operators.administrators import AdminKey
 from hlas.store.db import Database
 from hlas.tenants import audit as audits
+from hlas.tenants.audit import Event
 
 admin_key = typer.Typer(
     help="Keys to the admin API and the console: add, list, revoke.", no_args_is_help=True
@@ -26,33 +29,32 @@ def add_key(
     *,
     as_json: AsJson = False,
 ) -> None:
-    """Make a key and show it, once: only its hash is kept."""
+    """Make a key and show it once: only its hash is stored."""
     added, key = with_operators(lambda operators: administrators.add(operators, name, tenant))
     reach = f"the tenant {tenant}" if tenant else "all tenants"
     if not as_json:
-        typer.echo(f"A key to {reach} for {name}. Keep it now, it is not shown again:", err=True)
-    show({**added, "key": key}, as_json=as_json, text=key)
+        typer.echo(f"A key to {reach} for {name}. Copy it now, it is not shown again:", err=True)
+    show({**asdict(added), "key": key}, as_json=as_json, text=key)
     if not as_json:
         typer.echo("Sign in with it at /console of your Hlas.", err=True)
 
 
 @admin_key.command("list")
 def list_keys(*, as_json: AsJson = False) -> None:
-    """List all keys, revoked ones too; none of them can be seen again."""
-    found = with_operators(administrators.listed)
+    """List all keys, revoked ones too; their secrets cannot be shown again."""
+    found = with_operators(administrators.list_keys)
     lines = [
-        f"{one['prefix']:<16} {one['role']:<9} {one['tenant'] or '-':<20} {_state(one):<28} "
-        f"{one['name']}"
-        for one in found
+        f"{key.prefix:<16} {key.role:<9} {key.tenant or '-':<20} {_show_use(key):<28} {key.name}"
+        for key in found
     ]
     show(found, as_json=as_json, text="\n".join(lines) or "No keys yet: `hlas admin-key add NAME`.")
 
 
-def _state(key: dict[str, Any]) -> str:
-    if key["revoked_at"]:
-        return f"revoked {key['revoked_at']:%Y-%m-%d}"
-    if key["last_used_at"]:
-        return f"used {key['last_used_at']:%Y-%m-%d %H:%M} UTC"
+def _show_use(key: AdminKey) -> str:
+    if key.revoked_at:
+        return f"revoked {key.revoked_at:%Y-%m-%d}"
+    if key.last_used_at:
+        return f"used {key.last_used_at:%Y-%m-%d %H:%M} UTC"
     return "never used"
 
 
@@ -64,7 +66,7 @@ def revoke_key(
     *,
     as_json: AsJson = False,
 ) -> None:
-    """End a key at once."""
+    """Revoke a key at once."""
     revoked = with_operators(lambda operators: administrators.revoke(operators, prefix))
     show({"prefix": revoked}, as_json=as_json, text=f"Revoked {revoked}.")
 
@@ -83,18 +85,19 @@ def audit(
 ) -> None:
     """Show who changed what."""
 
-    async def work(operators: Database) -> list[dict[str, Any]]:
-        found, _ = await audits.listed(operators, slug=tenant, action=action, limit=limit)
+    async def work(operators: Database) -> list[Event]:
+        found, _ = await audits.list_events(operators, slug=tenant, action=action, limit=limit)
         return found
 
     found = with_operators(work)
     show(found, as_json=as_json, text="\n".join(map(_line, found)) or "Nothing was changed yet.")
 
 
-def _line(event: dict[str, Any]) -> str:
-    details = {name: event[name] for name in ("before", "after") if event[name]}
-    told = orjson.dumps(details).decode() if details else ""
+def _line(event: Event) -> str:
+    changes = {"before": event.before, "after": event.after}
+    given = {name: content for name, content in changes.items() if content}
+    details = orjson.dumps(given).decode() if given else ""
     return (
-        f"{event['created_at']:%Y-%m-%d %H:%M:%S} {event['action']:<20} {event['target']:<24} "
-        f"by {event['actor']} {told}".rstrip()
+        f"{event.created_at:%Y-%m-%d %H:%M:%S} {event.action:<20} {event.target:<24} "
+        f"by {event.actor} {details}".rstrip()
     )

@@ -3,7 +3,7 @@
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 from uuid import UUID
 
 import typer
@@ -11,6 +11,7 @@ import typer
 from hlas.cli.database import AsJson, show, with_operators
 from hlas.errors import TenantError
 from hlas.knowledge import entries, files
+from hlas.knowledge.entries import StoredEntry
 from hlas.knowledge.language import Language
 from hlas.store.db import Database
 from hlas.tenants import tenants
@@ -20,8 +21,8 @@ knowledge = typer.Typer(help="What a tenant's assistant knows: import, list, rem
 Tenant = Annotated[str, typer.Option(metavar="SLUG", help="The tenant's slug.")]
 
 
-async def _tenant_id(operators: Database, slug: str) -> UUID:
-    return UUID((await tenants.by_slug(operators, slug))["id"])
+async def _find_tenant_id(operators: Database, slug: str) -> UUID:
+    return (await tenants.find_tenant(operators, slug)).id
 
 
 @knowledge.command("import")
@@ -45,15 +46,15 @@ def import_file(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Add entries from a file, or update those it names anew.
+    """Add entries from a file, or update those with the same question.
 
-    An entry is known by its question. All of them or none.
+    All of them are imported or none.
     """
     found = files.read(file, language)
 
     async def work(operators: Database) -> entries.Saved:
-        tenant_id = await _tenant_id(operators, tenant)
-        # On standard error, and only where somebody watches.
+        tenant_id = await _find_tenant_id(operators, tenant)
+        # On standard error, and only on a terminal.
         with typer.progressbar(
             length=len(found),
             label="Importing",
@@ -92,11 +93,11 @@ def list_entries(
     if not whose:
         raise TenantError("name the tenant: `hlas knowledge list SLUG`")
 
-    async def work(operators: Database) -> list[dict[str, Any]]:
-        return await entries.listed(operators, await _tenant_id(operators, whose))
+    async def work(operators: Database) -> list[StoredEntry]:
+        return await entries.list_entries(operators, await _find_tenant_id(operators, whose))
 
     found = with_operators(work)
-    lines = [f"{one['id']}  {one['language'] or 'any':<3}  {one['question']}" for one in found]
+    lines = [f"{one.id}  {one.language or 'any':<3}  {one.question}" for one in found]
     show(
         found,
         as_json=as_json,
@@ -116,7 +117,7 @@ def remove(
     """Remove entries by their ids. All of them or none."""
 
     async def work(operators: Database) -> None:
-        await entries.remove(operators, await _tenant_id(operators, tenant), entry)
+        await entries.remove_entries(operators, await _find_tenant_id(operators, tenant), entry)
 
     with_operators(work)
     show(

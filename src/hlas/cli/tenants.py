@@ -1,14 +1,14 @@
 """Tenants and their domains from the command line."""
 
-from typing import Annotated, Any
-from uuid import UUID
+from collections.abc import Sequence
+from typing import Annotated
 
 import typer
 
 from hlas.cli.database import AsJson, show, with_operators
 from hlas.store.db import Database
 from hlas.tenants import tenants, visitor_keys
-from hlas.tenants.tenants import IdentityMode
+from hlas.tenants.tenants import IdentityMode, Tenant
 from hlas.visitors.origins import LOCAL_HOSTS, AllowedDomain
 
 tenant = typer.Typer(
@@ -43,23 +43,23 @@ def add_tenant(
 ) -> None:
     """Add a tenant, and a database where there is none yet."""
 
-    async def work(operators: Database) -> dict[str, Any]:
+    async def work(operators: Database) -> Tenant:
         added = await tenants.add(operators, name, slug, domain or [])
-        await _warn(operators, slug, added["domains"])
+        await _warn(operators, slug, added.domains)
         return added
 
     added = with_operators(work, make=True)
-    show(added, as_json=as_json, text=_next_steps(slug, added["domains"]))
+    show(added, as_json=as_json, text=_list_next_steps(slug, added.domains))
 
 
-async def _warn(operators: Database, slug: str, domains: list[str]) -> None:
-    """Of others' entries that the pages of these belong to nevertheless."""
-    for row in await tenants.going_first(operators, slug, domains):
-        told = f"{row['other_domain']} of {row['other_slug']} goes before {row['domain']}"
-        typer.echo(f"note: {told}; what both match is {row['other_slug']}'s", err=True)
+async def _warn(operators: Database, slug: str, domains: Sequence[str]) -> None:
+    """Name other tenants' domains that take pages of these."""
+    for one in await tenants.find_preceding_domains(operators, slug, domains):
+        order = f"{one.other_domain} of {one.other_slug} goes before {one.domain}"
+        typer.echo(f"note: {order}; what both match is {one.other_slug}'s", err=True)
 
 
-def _next_steps(slug: str, domains: list[str]) -> str:
+def _list_next_steps(slug: str, domains: Sequence[str]) -> str:
     if not domains:
         return f"Added {slug}.\n  allow     hlas domain add {slug} shop.example"
     page = domains[0].replace("*.", "www.")
@@ -80,11 +80,11 @@ def _next_steps(slug: str, domains: list[str]) -> str:
 @tenant.command("list")
 def list_tenants(*, as_json: AsJson = False) -> None:
     """List all tenants."""
-    found = with_operators(tenants.listed)
+    found = with_operators(tenants.list_tenants)
     lines = [f"{'SLUG':<20} {'STATE':<9} {'NAME':<24} DOMAINS"]
     lines += [
-        f"{one['slug']:<20} {'active' if one['is_active'] else 'disabled':<9} {one['name']:<24} "
-        f"{', '.join(one['domains'])}"
+        f"{one.slug:<20} {'active' if one.is_active else 'disabled':<9} {one.name:<24} "
+        f"{', '.join(one.domains)}"
         for one in found
     ]
     text = "\n".join(lines) if found else "No tenants yet: `hlas tenant add`."
@@ -120,20 +120,20 @@ def identity(
     *,
     as_json: AsJson = False,
 ) -> None:
-    """Let visitors prove who they are, or make them.
+    """Allow or require visitors to prove who they are.
 
-    With what the tenant's server signs: see `hlas visitor-key`.
+    The tenant's server signs their ids: see `hlas visitor-key`.
     """
 
     async def work(operators: Database) -> bool:
         changed = await tenants.update(operators, slug, {"identity_mode": mode})
-        return bool(await visitor_keys.listed(operators, UUID(changed["id"])))
+        return bool(await visitor_keys.list_keys(operators, changed.id))
 
     has_key = with_operators(work)
-    told = f"{slug}: identities are {mode}."
+    text = f"{slug}: identities are {mode}."
     if mode != "off" and not has_key:
-        told += f" There is no key yet: `hlas visitor-key add {slug}`."
-    show({"slug": slug, "identity_mode": mode}, as_json=as_json, text=told)
+        text += f" There is no key yet: `hlas visitor-key add {slug}`."
+    show({"slug": slug, "identity_mode": mode}, as_json=as_json, text=text)
 
 
 @tenant.command("sign-out")
@@ -173,7 +173,7 @@ def add_domain(slug: Slug, name: Domain, *, as_json: AsJson = False) -> None:
 @domain.command("list")
 def list_domains(slug: Slug, *, as_json: AsJson = False) -> None:
     """List the domains of a tenant."""
-    found = with_operators(lambda operators: tenants.by_slug(operators, slug))["domains"]
+    found = with_operators(lambda operators: tenants.find_tenant(operators, slug)).domains
     show(found, as_json=as_json, text="\n".join(found) or "No domains yet: `hlas domain add`.")
 
 

@@ -1,7 +1,7 @@
 """The keys for visitors' identities from the command line."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 from uuid import UUID
 
 import typer
@@ -11,6 +11,7 @@ from hlas.errors import TenantError
 from hlas.store.db import Database
 from hlas.tenants import tenants
 from hlas.tenants import visitor_keys as keys
+from hlas.tenants.visitor_keys import VisitorKey
 from hlas.visitors import identities
 from hlas.visitors.identities import Key
 
@@ -22,8 +23,8 @@ visitor_key = typer.Typer(
 Slug = Annotated[str, typer.Argument(metavar="SLUG", help="The tenant's slug.")]
 
 
-async def _tenant_id(operators: Database, slug: str) -> UUID:
-    return UUID((await tenants.by_slug(operators, slug))["id"])
+async def _find_tenant_id(operators: Database, slug: str) -> UUID:
+    return (await tenants.find_tenant(operators, slug)).id
 
 
 @visitor_key.command("add")
@@ -38,20 +39,20 @@ def add_key(
     *,
     as_json: AsJson = False,
 ) -> None:
-    """Add a public key, or make a secret and show it, once."""
+    """Add a public key, or make a secret and show it once."""
     key = identities.make_secret() if public_key is None else _read(public_key)
 
-    async def work(operators: Database) -> dict[str, Any]:
-        return await keys.add(operators, await _tenant_id(operators, slug), key)
+    async def work(operators: Database) -> VisitorKey:
+        return await keys.add(operators, await _find_tenant_id(operators, slug), key)
 
     added = with_operators(work)
     if public_key is not None:
         show(added, as_json=as_json, text=f"{slug} may sign with {key.kid} ({key.algorithm}).")
         return
     if not as_json:
-        told = f"The secret of the key {key.kid} of {slug}. Keep it now, it is not shown again:"
-        typer.echo(told, err=True)
-    show({**added, "secret": key.material}, as_json=as_json, text=key.material)
+        notice = f"The secret of the key {key.kid} of {slug}. Copy it now, it is not shown again:"
+        typer.echo(notice, err=True)
+    show(added.with_secret(key.material), as_json=as_json, text=key.material)
 
 
 def _read(path: Path) -> Key:
@@ -65,13 +66,13 @@ def _read(path: Path) -> Key:
 
 @visitor_key.command("list")
 def list_keys(slug: Slug, *, as_json: AsJson = False) -> None:
-    """List a tenant's keys; no secret can be seen again."""
+    """List a tenant's keys; secrets cannot be shown again."""
 
-    async def work(operators: Database) -> list[dict[str, Any]]:
-        return await keys.listed(operators, await _tenant_id(operators, slug))
+    async def work(operators: Database) -> list[VisitorKey]:
+        return await keys.list_keys(operators, await _find_tenant_id(operators, slug))
 
     found = with_operators(work)
-    lines = [f"{one['kid']}  {one['algorithm']}  {one['created_at']:%Y-%m-%d}" for one in found]
+    lines = [f"{one.kid}  {one.algorithm}  {one.created_at:%Y-%m-%d}" for one in found]
     show(found, as_json=as_json, text="\n".join(lines) or "No keys yet: `hlas visitor-key add`.")
 
 
@@ -84,11 +85,11 @@ def remove_key(
 ) -> None:
     """Refuse what a key signs from now on.
 
-    `hlas tenant sign-out` also ends the sessions that are open.
+    `hlas tenant sign-out` also ends open sessions.
     """
 
     async def work(operators: Database) -> None:
-        await keys.remove(operators, await _tenant_id(operators, slug), kid)
+        await keys.remove(operators, await _find_tenant_id(operators, slug), kid)
 
     with_operators(work)
     show({"slug": slug, "kid": kid}, as_json=as_json, text=f"{slug} no longer signs with {kid}.")

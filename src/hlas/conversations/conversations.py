@@ -1,11 +1,13 @@
-"""Conversations as operators see them: found, read and closed."""
+"""Conversations as administrators see them: search, read and close."""
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Literal
+from typing import Annotated, Literal, Self
 from uuid import UUID
 
-from hlas.conversations import messages as stored
+from pydantic import Field
+
+from hlas.conversations.messages import Role
 from hlas.errors import NotFound
 from hlas.store.db import Database, Queries, Row
 from hlas.tenants.audit import COMMAND_LINE, Change, record
@@ -14,22 +16,108 @@ queries = Queries.beside(__file__)
 
 Status = Literal["open", "closed"]
 
-# How many conversations one search for a text looks through before it reports back.
-LOOKED_AT = 1000
+# How many conversations one page of a text search examines at most.
+EXAMINED = 1000
 
 FIRST, LAST = UUID(int=0), UUID(int=2**128 - 1)
+
+Verified = Annotated[bool, Field(description="whether the tenant signed the visitor's id")]
+
+
+@dataclass(frozen=True, slots=True)
+class LastMessage:
+    role: Role
+    text: Annotated[str, Field(description="its first 160 characters")]
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """A conversation in a list."""
+
+    id: UUID
+    status: Status
+    visitor_id: str | None
+    is_verified: Verified
+    origin: str
+    messages: int
+    created_at: datetime
+    last_message_at: datetime | None
+    last_message: LastMessage | None
+
+    @classmethod
+    def from_row(cls, row: Row) -> Self:
+        has_message = row["last_text"] is not None
+        return cls(
+            id=UUID(str(row["id"])),
+            status=row["status"],
+            visitor_id=row["visitor_id"],
+            is_verified=row["is_verified"],
+            origin=row["origin"],
+            messages=row["last_seq"],
+            created_at=row["created_at"],
+            last_message_at=row["last_message_at"],
+            last_message=LastMessage(row["last_role"], row["last_text"]) if has_message else None,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    id: UUID
+    status: Status
+    visitor_id: str | None
+    is_verified: Verified
+    origin: str
+    metadata: dict[str, object]
+    messages: int
+    created_at: datetime
+    last_message_at: datetime | None
+
+    @classmethod
+    def from_row(cls, row: Row) -> Self:
+        return cls(
+            id=UUID(str(row["id"])),
+            status=row["status"],
+            visitor_id=row["visitor_id"],
+            is_verified=row["is_verified"],
+            origin=row["origin"],
+            metadata=row["meta"],
+            messages=row["last_seq"],
+            created_at=row["created_at"],
+            last_message_at=row["last_message_at"],
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    id: UUID
+    seq: int
+    role: Role
+    content: str
+    metadata: dict[str, object]
+    created_at: datetime
+
+    @classmethod
+    def from_row(cls, row: Row) -> Self:
+        return cls(
+            id=UUID(str(row["id"])),
+            seq=row["seq"],
+            role=row["role"],
+            content=row["content"],
+            metadata=row["meta"],
+            created_at=row["created_at"],
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """What to look for; None is anything. Times are when a conversation began."""
+    """Filters; None matches everything. Times are when a conversation started."""
 
     status: Status | None = None
     visitor_id: str | None = None
     since: datetime | None = None
     until: datetime | None = None
     text: str | None = None
-    # Also those that nobody has written in yet.
+    # Whether conversations without messages match.
     empty: bool = True
 
 
@@ -40,13 +128,13 @@ async def find(
     *,
     before: UUID | None = None,
     limit: int = 50,
-) -> tuple[list[dict[str, Any]], UUID | None]:
-    """A page of conversations, newest first, and where the next one starts.
+) -> tuple[list[Summary], UUID | None]:
+    """A page of conversations, newest first, and the cursor of the next page.
 
-    A page of a search for a text, or without the empty ones, may hold less than `limit`, or
-    nothing, and still have a next.
+    When the search has a text or skips empty conversations, a page may have fewer than `limit`
+    conversations, or none, although there is a next page.
     """
-    looked_at = LOOKED_AT if search.text or not search.empty else limit + 1
+    examined = EXAMINED if search.text or not search.empty else limit + 1
     rows = await database.all(
         queries.find_conversations,
         tenant_id,
@@ -55,52 +143,53 @@ async def find(
         search.status,
         search.visitor_id,
         search.text,
-        looked_at,
+        examined,
         limit + 1,
         search.empty,
     )
     found = [row for row in rows if row["id"] is not None]
-    page = found[:limit]
+    page = [Summary.from_row(row) for row in found[:limit]]
     following: UUID | None = None
     if len(found) > limit:
-        following = page[-1]["id"]
-    elif rows[0]["looked_at"] == looked_at:
+        following = page[-1].id
+    elif rows[0]["examined"] == examined:
         following = rows[0]["last_id"]
-    return [_summary(row) for row in page], following
+    return page, following
 
 
-async def last_words(
-    database: Database, tenant_id: UUID, found: list[dict[str, Any]]
-) -> dict[str, str]:
-    """The beginning of what the visitor wrote last in each of some conversations."""
-    ids = [UUID(one["id"]) for one in found]
+async def find_last_words(
+    database: Database, tenant_id: UUID, conversations: list[Summary]
+) -> dict[UUID, str]:
+    """The start of the visitor's last message in each of the conversations."""
+    ids = [conversation.id for conversation in conversations]
     rows = await database.all(queries.last_words, tenant_id, ids)
-    return {str(row["conversation_id"]): row["text"] for row in rows}
+    return {row["conversation_id"]: row["text"] for row in rows}
 
 
-async def by_id(database: Database, tenant_id: UUID, conversation_id: UUID) -> dict[str, Any]:
-    row = await database.one(queries.conversation_by_id, tenant_id, conversation_id)
-    return _conversation(row)
+async def find_conversation(
+    database: Database, tenant_id: UUID, conversation_id: UUID
+) -> Conversation:
+    return _require(await database.one(queries.conversation_by_id, tenant_id, conversation_id))
 
 
-async def transcript(
+async def read_messages(
     database: Database, tenant_id: UUID, conversation_id: UUID, *, after: int = 0, limit: int = 50
-) -> tuple[list[dict[str, Any]], int | None]:
-    """A page of messages, oldest first, and the `after` of the next one."""
-    await by_id(database, tenant_id, conversation_id)
+) -> tuple[list[Message], int | None]:
+    """A page of messages, oldest first, and the `after` of the next page."""
+    await find_conversation(database, tenant_id, conversation_id)
     rows = await database.all(queries.messages_of, tenant_id, conversation_id, after, limit + 1)
-    page = rows[:limit]
-    return [stored.shown(row) for row in page], page[-1]["seq"] if len(rows) > limit else None
+    page = [Message.from_row(row) for row in rows[:limit]]
+    return page, page[-1].seq if len(rows) > limit else None
 
 
 async def close(
     database: Database, tenant_id: UUID, conversation_id: UUID, change: Change = COMMAND_LINE
-) -> dict[str, Any]:
-    """Take no more messages; closing what is closed changes nothing."""
+) -> Conversation:
+    """Accept no more messages; closing a closed conversation changes nothing."""
     async with database.transaction() as connection:
         status = await connection.execute(queries.close_conversation, tenant_id, conversation_id)
         row = await connection.fetchrow(queries.conversation_by_id, tenant_id, conversation_id)
-        closed = _conversation(row)
+        closed = _require(row)
         if status == "UPDATE 1":
             before, after = {"status": "open"}, {"status": "closed"}
             target = str(conversation_id)
@@ -109,38 +198,12 @@ async def close(
 
 
 def _first_id(moment: datetime) -> UUID:
-    """The least UUIDv7 of a moment: ids are in order of time, and the primary key knows them."""
+    """The smallest UUIDv7 of a moment: ids are in order of time, so the primary key is used."""
     milliseconds = max(0, int(moment.timestamp() * 1000))
     return UUID(int=min(milliseconds, 2**48 - 1) << 80)
 
 
-def _summary(row: Row) -> dict[str, Any]:
-    return {
-        "id": str(row["id"]),
-        "status": row["status"],
-        "visitor_id": row["visitor_id"],
-        "is_verified": row["is_verified"],
-        "origin": row["origin"],
-        "messages": row["last_seq"],
-        "created_at": row["created_at"],
-        "last_message_at": row["last_message_at"],
-        "last_message": None
-        if row["last_text"] is None
-        else {"role": row["last_role"], "text": row["last_text"]},
-    }
-
-
-def _conversation(row: Row | None) -> dict[str, Any]:
+def _require(row: Row | None) -> Conversation:
     if row is None:
         raise NotFound
-    return {
-        "id": str(row["id"]),
-        "status": row["status"],
-        "visitor_id": row["visitor_id"],
-        "is_verified": row["is_verified"],
-        "origin": row["origin"],
-        "metadata": row["meta"],
-        "messages": row["last_seq"],
-        "created_at": row["created_at"],
-        "last_message_at": row["last_message_at"],
-    }
+    return Conversation.from_row(row)

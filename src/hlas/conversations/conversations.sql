@@ -1,9 +1,9 @@
 -- name: find_conversations
--- Newest first. Only so many conversations are looked at in one go, whatever is searched for: a
--- rare text costs many short requests and never a long one. No index on messages, whose inserts
--- would pay for it: each conversation's few are read by the key they have, and `limit 1` keeps the
--- planner from reading everybody's instead.
-with looked as materialized (
+-- Newest first. One query examines at most $7 conversations: a search for a rare text takes many
+-- short requests instead of a long one. There is no text index on messages, because every insert
+-- would pay for it: a conversation's messages are read by their primary key, and `limit 1` keeps
+-- the planner from scanning all messages instead.
+with examined as materialized (
     select id, status, visitor_id, is_verified, origin, last_seq, last_message_at, created_at
     from conversations
     where tenant_id = $1 and id >= $2 and id < $3
@@ -14,7 +14,7 @@ with looked as materialized (
 ),
 found as (
     select l.*
-    from looked l
+    from examined l
     left join lateral (
         select true as there
         from messages m
@@ -26,9 +26,9 @@ found as (
     order by l.id desc
     limit $8
 )
-select f.*, m.role as last_role, left(m.content, 160) as last_text, seen.looked_at, seen.last_id
+select f.*, m.role as last_role, left(m.content, 160) as last_text, seen.examined, seen.last_id
 from (
-    select count(*) as looked_at, (array_agg(id order by id))[1] as last_id from looked
+    select count(*) as examined, (array_agg(id order by id))[1] as last_id from examined
 ) as seen
 left join found f on true
 left join lateral (
@@ -63,6 +63,6 @@ order by seq
 limit $4
 
 -- name: close_conversation
--- A message that is being written holds the row: it gets in, or it finds the conversation closed.
+-- The writer locks the row: a concurrent message is stored before, or finds it closed.
 update conversations set status = 'closed'
 where tenant_id = $1 and id = $2 and status = 'open'

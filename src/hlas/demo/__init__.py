@@ -1,4 +1,4 @@
-"""The demo tenant: a small internet provider, its questions and answers in Czech and English."""
+"""The demo tenant: a small internet provider with knowledge in Czech and English."""
 
 from pathlib import Path
 from uuid import UUID
@@ -19,7 +19,7 @@ SLUG = "demo"
 DOMAINS = ["localhost", "127.0.0.1", "[::1]"]
 FIRST_RUN = Change(actor="first run")
 
-# The audit outlives its tenant, so a demo tenant that was removed is not made again.
+# Events remain after their tenant is removed, so a removed demo tenant is not made again.
 MADE_BEFORE = "select 1 from events where action = 'tenant.add' and target = $1 limit 1"
 
 DEMO_FALLBACK = (
@@ -28,7 +28,7 @@ DEMO_FALLBACK = (
 )
 
 
-def entries() -> list[Entry]:
+def read_entries() -> list[Entry]:
     return [
         entry
         for language in LANGUAGES
@@ -37,7 +37,7 @@ def entries() -> list[Entry]:
 
 
 async def ensure(logins: Logins) -> None:
-    """Make the demo tenant once in the life of a database."""
+    """Make the demo tenant, once for each database."""
     operators = await Database.open(logins, OPERATOR, size=1, statement_seconds=60)
     try:
         if await operators.one(MADE_BEFORE, SLUG):
@@ -51,18 +51,14 @@ async def ensure(logins: Logins) -> None:
             fallback_text=DEMO_FALLBACK,
             change=FIRST_RUN,
         )
-        await load_demo(operators, made["id"])
+        await load_demo(operators, made.id)
     finally:
         await operators.close()
 
 
-async def load_demo(operators: Database, tenant_id: str | UUID) -> None:
-    """Give the demo tenant its knowledge."""
+async def load_demo(operators: Database, tenant_id: UUID) -> None:
+    """Import the demo tenant's knowledge."""
+    entries = read_entries()
     await knowledge.save(
-        operators,
-        UUID(str(tenant_id)),
-        entries(),
-        source="demo",
-        replace=True,
-        change=FIRST_RUN,
+        operators, tenant_id, entries, source="demo", replace=True, change=FIRST_RUN
     )

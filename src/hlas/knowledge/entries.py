@@ -1,9 +1,10 @@
-"""What a tenant knows: questions and answers, and the ranking that finds the right one."""
+"""A tenant's knowledge: questions with answers, and the ranking that finds the best match."""
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
-from typing import Any
+from datetime import datetime
+from typing import Self
 from uuid import UUID
 
 import asyncpg
@@ -22,7 +23,7 @@ LONGEST_QUESTION = 500
 LONGEST_ANSWER = 8000
 MOST_KEYWORDS = 50
 LONGEST_KEYWORD = 80
-# Ranking reads all that a tenant has, so this bounds what a visitor's question costs.
+# Ranking reads all entries of a tenant, so these bound the cost of a visitor's question.
 MOST_ENTRIES = 5_000
 MOST_CHARACTERS = 4_000_000
 BATCH_ENTRIES = 200
@@ -30,24 +31,66 @@ MATCHES = 3
 
 
 class KnowledgeError(TenantError):
-    """This change of the knowledge cannot be made."""
+    """The knowledge cannot be changed this way."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
+    """What somebody writes: a question and its answer."""
+
     question: str
     answer: str
     keywords: tuple[str, ...] = ()
     language: Language | None = None
 
+    def count_characters(self) -> int:
+        return sum(map(len, (self.question, self.answer, *self.keywords)))
+
+
+@dataclass(frozen=True, slots=True)
+class StoredEntry:
+    """An entry in the database."""
+
+    id: UUID
+    question: str
+    answer: str
+    keywords: tuple[str, ...]
+    language: Language | None
+    created_at: datetime
+    updated_at: datetime
+
+    @classmethod
+    def from_row(cls, row: Row) -> Self:
+        return cls(
+            id=UUID(str(row["id"])),
+            question=row["question"],
+            answer=row["answer"],
+            keywords=tuple(row["keywords"]),
+            language=row["language"],
+            created_at=row["created_at"],
+            updated_at=row["updated_at"],
+        )
+
+    @property
+    def entry(self) -> Entry:
+        return Entry(self.question, self.answer, self.keywords, self.language)
+
+    @property
+    def revision(self) -> str:
+        return revisions.tag(asdict(self))
+
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """An entry that may answer a question, and how sure that is, 0 to 1."""
+    """An entry that may answer a question, with a confidence from 0 to 1."""
 
     entry_id: str
     answer: str
     confidence: float
+
+    @classmethod
+    def from_row(cls, row: Row) -> Self:
+        return cls(str(row["id"]), row["answer"], row["confidence"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +104,12 @@ class Saved:
 
 
 async def rank(database: Database, tenant_id: str, text: str, language: Language) -> list[Match]:
-    """The tenant's entries that come nearest to the text, best first: all there is to replace."""
+    """The tenant's entries that match the text best, best first."""
     words = meaningful_words(text)
     if not words:
         return []
     rows = await database.all(queries.rank, tenant_id, words, language, MATCHES)
-    return [Match(str(row["id"]), row["answer"], row["confidence"]) for row in rows]
+    return [Match.from_row(row) for row in rows]
 
 
 async def save(
@@ -81,7 +124,7 @@ async def save(
 ) -> Saved:
     """Add the entries, or update those with the same question; all of them or none.
 
-    With replace, entries that are not among them are removed.
+    With `replace`, the tenant's other entries are removed.
     """
     async with operators.transaction() as connection:
         if await connection.fetchval(queries.lock_tenant, tenant_id) is None:
@@ -102,7 +145,7 @@ async def save(
 
 
 async def _require_room(connection: asyncpg.Connection, tenant_id: UUID) -> None:
-    """The end of a transaction that adds: the tenant's knowledge is still within its bounds."""
+    """Call this last in a transaction that adds text: it rolls back over the tenant's limits."""
     stored = await connection.fetchrow(queries.measure_entries, tenant_id)
     if stored["entries"] > MOST_ENTRIES:
         raise TooManyEntries(f"a tenant can have at most {MOST_ENTRIES} entries")
@@ -110,10 +153,6 @@ async def _require_room(connection: asyncpg.Connection, tenant_id: UUID) -> None
         raise TooManyEntries(
             f"a tenant's entries can have at most {MOST_CHARACTERS} characters in all"
         )
-
-
-def _count_characters(entry: dict[str, Any]) -> int:
-    return sum(map(len, (entry["question"], entry["answer"], *entry["keywords"])))
 
 
 async def _remove_others(
@@ -124,19 +163,20 @@ async def _remove_others(
     return int(status.rpartition(" ")[2])
 
 
-def _rows(entries: Sequence[Entry], start: int) -> list[dict[str, Any]]:
+def _rows(entries: Sequence[Entry], start: int) -> list[dict[str, object]]:
     return [
         {"id": str(uuid_utils.uuid7()), "position": position, **asdict(entry)}
         for position, entry in enumerate(entries, start=start + 1)
     ]
 
 
-async def listed(operators: Database, tenant_id: UUID) -> list[dict[str, Any]]:
+async def list_entries(operators: Database, tenant_id: UUID) -> list[StoredEntry]:
+    """All entries, in the order of their file."""
     rows = await operators.all(queries.list_entries, tenant_id)
-    return [_entry(row) for row in rows]
+    return [StoredEntry.from_row(row) for row in rows]
 
 
-async def remove(
+async def remove_entries(
     operators: Database, tenant_id: UUID, ids: Sequence[UUID], change: Change = COMMAND_LINE
 ) -> None:
     """Remove the entries; all of them or none."""
@@ -150,28 +190,29 @@ async def remove(
             await record(connection, change, tenant_id, "knowledge.remove", str(row["id"]), before)
 
 
-async def paged(
+async def page_entries(
     database: Database, tenant_id: UUID, after: UUID | None, limit: int
-) -> list[dict[str, Any]]:
-    """A page of the entries, in the order they were made."""
-    rows = await database.all(queries.page_of_entries, tenant_id, after, limit)
-    return [_entry(row) for row in rows]
+) -> tuple[list[StoredEntry], UUID | None]:
+    """A page of entries, oldest first, and the cursor of the next page."""
+    rows = await database.all(queries.page_of_entries, tenant_id, after, limit + 1)
+    page = [StoredEntry.from_row(row) for row in rows[:limit]]
+    return page, page[-1].id if len(rows) > limit else None
 
 
-async def by_id(database: Database, tenant_id: UUID, entry_id: UUID) -> dict[str, Any]:
-    return _found(await database.one(queries.entry_by_id, tenant_id, entry_id))
+async def find_entry(database: Database, tenant_id: UUID, entry_id: UUID) -> StoredEntry:
+    return _require(await database.one(queries.entry_by_id, tenant_id, entry_id))
 
 
 async def add(
     database: Database, tenant_id: UUID, entry: Entry, change: Change = COMMAND_LINE
-) -> dict[str, Any]:
+) -> StoredEntry:
     entry_id = UUID(str(uuid_utils.uuid7()))
-    async with _changing(database, tenant_id) as connection:
+    async with _change(database, tenant_id) as connection:
         row = await connection.fetchrow(queries.add_entry, tenant_id, entry_id, *_columns(entry))
         await _require_room(connection, tenant_id)
         after = asdict(entry)
         await record(connection, change, tenant_id, "knowledge.add", str(entry_id), after=after)
-    return _entry(row)
+    return StoredEntry.from_row(row)
 
 
 async def update(
@@ -181,44 +222,44 @@ async def update(
     entry: Entry,
     expected: Expected = None,
     change: Change = COMMAND_LINE,
-) -> dict[str, Any]:
-    """Put another entry in the place of one."""
-    async with _changing(database, tenant_id, entry_id) as connection:
-        old = _found(await connection.fetchrow(queries.entry_by_id, tenant_id, entry_id))
-        revisions.require(expected, old)
-        before, after = {name: old[name] for name in asdict(entry)}, asdict(entry)
-        if before == {**after, "keywords": list(entry.keywords)}:
+) -> StoredEntry:
+    """Replace the content of an entry."""
+    async with _change(database, tenant_id, entry_id) as connection:
+        old = _require(await connection.fetchrow(queries.entry_by_id, tenant_id, entry_id))
+        revisions.require(expected, old.revision)
+        if old.entry == entry:
             return old
         row = await connection.fetchrow(queries.update_entry, tenant_id, entry_id, *_columns(entry))
-        # An entry may always get smaller, however much there was before there was a bound.
-        if _count_characters(after) > _count_characters(before):
+        # An entry may always become smaller, even where a tenant is over a limit set later.
+        if entry.count_characters() > old.entry.count_characters():
             await _require_room(connection, tenant_id)
+        before, after = asdict(old.entry), asdict(entry)
         await record(
             connection, change, tenant_id, "knowledge.update", str(entry_id), before, after
         )
-    return _entry(row)
+    return StoredEntry.from_row(row)
 
 
-async def remove_one(
+async def remove_entry(
     database: Database,
     tenant_id: UUID,
     entry_id: UUID,
     expected: Expected = None,
     change: Change = COMMAND_LINE,
 ) -> None:
-    async with _changing(database, tenant_id, entry_id) as connection:
-        old = _found(await connection.fetchrow(queries.entry_by_id, tenant_id, entry_id))
-        revisions.require(expected, old)
+    async with _change(database, tenant_id, entry_id) as connection:
+        old = _require(await connection.fetchrow(queries.entry_by_id, tenant_id, entry_id))
+        revisions.require(expected, old.revision)
         await connection.execute(queries.remove_entries, tenant_id, [entry_id])
-        before = {name: old[name] for name in ("question", "answer", "keywords", "language")}
+        before = asdict(old.entry)
         await record(connection, change, tenant_id, "knowledge.remove", str(entry_id), before)
 
 
 @asynccontextmanager
-async def _changing(
+async def _change(
     database: Database, tenant_id: UUID, entry_id: UUID | None = None
 ) -> AsyncIterator[asyncpg.Connection]:
-    """A transaction with the entry locked, if there is one already."""
+    """A transaction, in which the entry is locked if there is one already."""
     try:
         async with database.transaction() as connection:
             if entry_id is not None:
@@ -232,11 +273,7 @@ def _columns(entry: Entry) -> tuple[str, str, list[str], Language | None]:
     return entry.question, entry.answer, list(entry.keywords), entry.language
 
 
-def _found(row: Row | None) -> dict[str, Any]:
+def _require(row: Row | None) -> StoredEntry:
     if row is None:
         raise EntryNotFound("there is no such entry")
-    return _entry(row)
-
-
-def _entry(row: Row) -> dict[str, Any]:
-    return {**row, "id": str(row["id"])}
+    return StoredEntry.from_row(row)

@@ -1,15 +1,15 @@
 -- name: rank
--- The entries nearest to what a visitor says, best first. Confidence is how much of it, each word
--- weighted by how rare it is, the entry speaks of: 0 to 1, whatever the length of either.
--- Row-level security keeps text indexes out of this (their operators are not leakproof), so a
--- cheap look at all the tenant's entries picks the few that are compared word by word.
--- What it costs is bounded whatever the entries hold: likeness reads the first 200 characters of
--- an entry's question and keywords (it is quadratic in their words) and the first 100 of what was
--- said; lexemes are looked up in all of it, by binary search.
+-- The entries that match a visitor's text best, best first. Confidence is the share of the text's
+-- words, weighted by their rarity, that the entry contains: 0 to 1, independent of length.
+-- Row-level security prevents the use of text indexes (their operators are not leakproof), so a
+-- cheap scan of the tenant's entries picks the few that are compared word by word.
+-- The cost is bounded whatever the entries contain: likeness reads the first 200 characters of an
+-- entry's question and keywords (it is quadratic in their words) and the first 100 of the text;
+-- lexemes are looked up in all of it, by binary search.
 with scope as materialized (
     select set_config('app.tenant_id', $1::text, true)::uuid as tenant_id
 ),
--- Each word as it is stored: folded, and as the lexemes of both languages.
+-- Each word of the text: folded, and as the lexemes of both languages.
 spoken as materialized (
     select word, array_remove(
                array[knowledge_stem(word), (ts_lexize('english_stem', word))[1]], null) as lexemes
@@ -27,7 +27,7 @@ said as materialized (
     from spoken, unnest(lexemes) as lexeme
 ),
 near as materialized (
-    -- ts_filter keeps everything, decompressed once and not for each word.
+    -- ts_filter keeps all lexemes; it decompresses the vector once instead of once per word.
     select k.id, k.position, k.answer, k.language, k.subject,
            knowledge_overlap(said.text, k.subject) as overlap, ts_filter(k.words, '{a,b}') as words
     from scope s
@@ -41,8 +41,8 @@ near as materialized (
         limit 60
     ) as k
 ),
--- 1: the entry's question or keywords have the word; less: its answer does, or something alike,
--- where half alike is an inflection or a typo and a third alike is chance.
+-- Strength is 1 when the entry's question or keywords contain the word, and less when its answer
+-- does or a similar word matches: a similarity of 1/2 is an inflection or a typo, 1/3 is chance.
 hit as materialized (
     select n.id, a.word,
            case when n.words @@ a.subject then 1
@@ -52,7 +52,7 @@ hit as materialized (
     from near n
     cross join asked a
 ),
--- A word that no entry knows is chatter as often as it is the matter: it counts half.
+-- A word that no entry contains is as often filler as it is the subject: it counts half.
 weight as materialized (
     select word, ln(1 + entries / (0.5 + greatest(known, 1)))
                  * case when known = 0 then 0.5 else 1 end as weight
@@ -68,7 +68,7 @@ covered as (
     join weight w using (word)
     group by h.id
 )
--- Rounded, so that equal shares are equal and the overlap decides.
+-- Rounded, so that the overlap decides between equal shares.
 select n.id, n.answer,
        round((c.share * case when n.language <> $3 then 0.6 else 1 end)::numeric, 4)
            ::double precision as confidence
@@ -78,14 +78,14 @@ order by confidence desc, n.overlap desc, n.position
 limit $4
 
 -- name: lock_tenant
--- One import at a time; visitors' messages refer to the tenant and go on.
+-- Serialises imports; NO KEY UPDATE lets visitors' messages be inserted meanwhile.
 select id from tenants where id = $1 for no key update
 
 -- name: last_position
 select coalesce(max(position), 0) from knowledge where tenant_id = $1
 
 -- name: save_entries
--- An entry is known by its question: saved again it keeps its id, and untouched it is not written.
+-- An entry is identified by its question: saved again it keeps its id, unchanged it is not written.
 insert into knowledge as k (tenant_id, id, position, question, answer, keywords, language)
 select $1, e.id, e.position, e.question, e.answer, e.keywords, e.language
 from jsonb_to_recordset($2) as e (

@@ -27,7 +27,7 @@ _FIELD = re.compile(r"(keywords|language):(.*)", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """An entry as it stands in a file, not checked yet."""
+    """An entry as written in a file, not checked yet."""
 
     line: int
     question: str
@@ -37,7 +37,7 @@ class Draft:
 
 
 def read(path: Path, language: Language | None = None) -> list[Entry]:
-    """The entries of a file; language is for those that name none."""
+    """The entries of a file; `language` is the default of entries that name none."""
     try:
         data = path.read_bytes()
     except OSError as error:
@@ -46,18 +46,19 @@ def read(path: Path, language: Language | None = None) -> list[Entry]:
 
 
 def parse(name: str, data: bytes, language: Language | None = None) -> list[Entry]:
-    """Every entry is right, or the first thing that is wrong is told with its line."""
+    """Return every entry, or raise with the line of the first problem."""
     text = _decode(name, data)
-    drafts = list(_csv(name, text) if name.lower().endswith(".csv") else _markdown(text))
+    is_csv = name.lower().endswith(".csv")
+    drafts = list(_parse_csv(name, text) if is_csv else _parse_markdown(text))
     if not drafts:
-        wanted = "rows under its header" if name.lower().endswith(".csv") else "`## question` lines"
+        wanted = "rows under its header" if is_csv else "`## question` lines"
         raise KnowledgeError(f"{name}: no entries; it has no {wanted}")
-    problems = [found for found in map(_problem, drafts) if found] + _repeated(drafts)
+    problems = [found for found in map(_find_problem, drafts) if found] + _find_repeats(drafts)
     if problems:
         line, what = min(problems)
         more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
         raise KnowledgeError(f"{name}, line {line}: {what}{more}")
-    return [_entry(draft, language) for draft in drafts]
+    return [_make_entry(draft, language) for draft in drafts]
 
 
 def _decode(name: str, data: bytes) -> str:
@@ -72,8 +73,8 @@ def _decode(name: str, data: bytes) -> str:
     return text
 
 
-def _markdown(text: str) -> Iterator[Draft]:
-    """What stands before the first question is an introduction for people."""
+def _parse_markdown(text: str) -> Iterator[Draft]:
+    """Text before the first question is an introduction for people, and is skipped."""
     heading: tuple[int, str] | None = None
     fields: dict[str, str] = {}
     answer: list[str] = []
@@ -83,17 +84,17 @@ def _markdown(text: str) -> Iterator[Draft]:
         found = None if fenced else _HEADING.fullmatch(line.rstrip())
         if found:
             if heading:
-                yield _section(heading, fields, answer)
+                yield _end_section(heading, fields, answer)
             heading, fields, answer = (number, found[1]), {}, []
         elif not answer and (field := _FIELD.fullmatch(line.strip())):
             fields[field[1].lower()] = field[2]
         elif answer or line.strip():
             answer.append(line)
     if heading:
-        yield _section(heading, fields, answer)
+        yield _end_section(heading, fields, answer)
 
 
-def _section(heading: tuple[int, str], fields: dict[str, str], answer: list[str]) -> Draft:
+def _end_section(heading: tuple[int, str], fields: dict[str, str], answer: list[str]) -> Draft:
     line, question = heading
     return Draft(
         line,
@@ -104,9 +105,9 @@ def _section(heading: tuple[int, str], fields: dict[str, str], answer: list[str]
     )
 
 
-def _csv(name: str, text: str) -> Iterator[Draft]:
+def _parse_csv(name: str, text: str) -> Iterator[Draft]:
     head = text.partition("\n")[0]
-    # Spreadsheets separate with semicolons where the comma is for decimals, as in Czech.
+    # Spreadsheets separate cells by semicolons in locales with a decimal comma, as in Czech.
     delimiter = max(",;\t", key=head.count)
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
     try:
@@ -115,7 +116,7 @@ def _csv(name: str, text: str) -> Iterator[Draft]:
         start = reader.line_num + 1
         for row in reader:
             if any(cell.strip() for cell in row):
-                yield _row(name, start, columns, row)
+                yield _make_draft(name, start, columns, row)
             start = reader.line_num + 1
     except csv.Error as error:
         raise KnowledgeError(f"{name}, line {reader.line_num}: {error}") from None
@@ -130,7 +131,7 @@ def _check_header(name: str, columns: list[str]) -> None:
         raise KnowledgeError(f"{name}, line 1: {what}; there are {', '.join(COLUMNS)}")
 
 
-def _row(name: str, line: int, columns: list[str], row: list[str]) -> Draft:
+def _make_draft(name: str, line: int, columns: list[str], row: list[str]) -> Draft:
     if len(row) != len(columns):
         raise KnowledgeError(
             f"{name}, line {line}: {len(row)} cells where the header has {len(columns)}; "
@@ -146,7 +147,7 @@ def _row(name: str, line: int, columns: list[str], row: list[str]) -> Draft:
     )
 
 
-def _problem(draft: Draft) -> tuple[int, str] | None:
+def _find_problem(draft: Draft) -> tuple[int, str] | None:
     what = None
     if not draft.question:
         what = "the question is empty"
@@ -156,16 +157,16 @@ def _problem(draft: Draft) -> tuple[int, str] | None:
         what = f"the question is longer than {LONGEST_QUESTION} characters"
     elif len(draft.answer) > LONGEST_ANSWER:
         what = f"the answer is longer than {LONGEST_ANSWER} characters"
-    elif len(_keywords(draft)) > MOST_KEYWORDS:
+    elif len(_split_keywords(draft)) > MOST_KEYWORDS:
         what = f"there are more than {MOST_KEYWORDS} keywords"
-    elif any(len(keyword) > LONGEST_KEYWORD for keyword in _keywords(draft)):
+    elif any(len(keyword) > LONGEST_KEYWORD for keyword in _split_keywords(draft)):
         what = f"a keyword is longer than {LONGEST_KEYWORD} characters"
     elif draft.language.strip().lower() not in {"", *LANGUAGES}:
         what = f"the language must be one of {', '.join(LANGUAGES)}, or left out"
     return (draft.line, what) if what else None
 
 
-def _repeated(drafts: list[Draft]) -> list[tuple[int, str]]:
+def _find_repeats(drafts: list[Draft]) -> list[tuple[int, str]]:
     first: dict[str, int] = {}
     for draft in drafts:
         first.setdefault(draft.question, draft.line)
@@ -176,16 +177,16 @@ def _repeated(drafts: list[Draft]) -> list[tuple[int, str]]:
     ]
 
 
-def _keywords(draft: Draft) -> tuple[str, ...]:
+def _split_keywords(draft: Draft) -> tuple[str, ...]:
     keywords = (keyword.strip() for keyword in re.split(r"[,;]", draft.keywords))
     return tuple(keyword for keyword in keywords if keyword)
 
 
-def _entry(draft: Draft, language: Language | None) -> Entry:
+def _make_entry(draft: Draft, language: Language | None) -> Entry:
     own = draft.language.strip().lower()
     return Entry(
         draft.question,
         draft.answer,
-        _keywords(draft),
+        _split_keywords(draft),
         cast(Language, own) if own else language,
     )

@@ -1,4 +1,4 @@
-"""Which language a visitor writes, and which of the words carry the meaning."""
+"""Detects the language of a text, and picks the words that carry its meaning."""
 
 import re
 import unicodedata
@@ -8,7 +8,7 @@ Language: TypeAlias = Literal["cs", "en"]
 
 LANGUAGES: tuple[Language, ...] = get_args(Language)
 
-# What is searched of a question: every word of it is compared with many of the tenant's.
+# Limits on the part of a question that is searched: each word is compared with many entries.
 MOST_CHARACTERS = 2000
 MOST_WORDS = 20
 LONGEST_WORD = 40
@@ -51,20 +51,20 @@ def fold(text: str) -> str:
 
 
 def detect(text: str) -> Language | None:
-    """The language by its small words and its letters; None when nothing tells."""
-    said = {fold(word) for word in _WORD.findall(text)}
-    czech = len(said & (CZECH - ENGLISH))
+    """Detect the language by its stop words and letters; None when they do not decide."""
+    words = {fold(word) for word in _WORD.findall(text)}
+    czech = len(words & (CZECH - ENGLISH))
     if not _CZECH_LETTERS.isdisjoint(unicodedata.normalize("NFC", text.lower())):
         czech += 2
-    english = len(said & (ENGLISH - CZECH))
+    english = len(words & (ENGLISH - CZECH))
     if czech == english:
         return None
     return "cs" if czech > english else "en"
 
 
 def meaningful_words(text: str) -> list[str]:
-    """The words that carry the meaning, each once, as many as a question can have."""
+    """The words that are not stop words, each once, at most MOST_WORDS."""
     words = _WORD.findall(text[:MOST_CHARACTERS].lower())
-    said = dict.fromkeys(word[:LONGEST_WORD] for word in words)
-    kept = [word for word in said if len(word) > 1 and fold(word) not in STOP_WORDS]
+    distinct = dict.fromkeys(word[:LONGEST_WORD] for word in words)
+    kept = [word for word in distinct if len(word) > 1 and fold(word) not in STOP_WORDS]
     return kept[:MOST_WORDS]

@@ -1,20 +1,21 @@
-"""Signs of abuse at a tenant, counted by the hour: one incident when there are too many."""
+"""Incidents: one is raised when a tenant has too many signs of abuse within an hour."""
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from datetime import datetime
+from typing import Self
 from uuid import UUID
 
 import uuid_utils
 
 from hlas import log
-from hlas.observe.metrics import INCIDENTS
 from hlas.settings import Settings
 from hlas.store.db import Database, Queries, Row, columns
 
 queries = Queries.beside(__file__)
 
-# What of the traffic is a sign, and of what. All of them are codes of ours, none is a visitor's.
-# Expired and revoked tokens are not: those are the life of every session.
+# Traffic that is a sign of abuse, and its kind. Details are our own codes, never a visitor's data.
+# Expired and revoked tokens are not signs: every session ends with one.
 SIGNS = {
     ("auth", "origin_mismatch"): "origin_mismatches",
     ("auth", "conversation_mismatch"): "conversation_mismatches",
@@ -28,18 +29,45 @@ SIGNS = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class Incident:
+    id: UUID
+    slug: str
+    kind: str
+    count: int
+    details: dict[str, object]
+    created_at: datetime
+
+    @classmethod
+    def from_row(cls, row: Row) -> Self:
+        return cls(
+            id=UUID(str(row["id"])),
+            slug=row["slug"],
+            kind=row["kind"],
+            count=row["count"],
+            details=row["details"],
+            created_at=row["created_at"],
+        )
+
+
 class Watch:
-    """Looks at the hours in which something was just counted; one for each worker."""
+    """Checks the hours in which signs were just counted; one for each worker."""
 
     def __init__(self, settings: Settings, on_raise: Callable[[str], None]) -> None:
-        thresholds = {kind: getattr(settings, f"incident_{kind}") for kind in INCIDENTS}
+        thresholds = {
+            "origin_mismatches": settings.incident_origin_mismatches,
+            "conversation_mismatches": settings.incident_conversation_mismatches,
+            "token_failures": settings.incident_token_failures,
+            "identity_failures": settings.incident_identity_failures,
+            "limit_hits": settings.incident_limit_hits,
+        }
         self._thresholds = {kind: number for kind, number in thresholds.items() if number}
         self._on_raise = on_raise
-        # Tenants and moments not looked at yet.
+        # Tenants and moments not checked yet.
         self._suspects: set[tuple[UUID, datetime]] = set()
 
     def note(self, counts: Iterable[tuple[datetime, str, str, str, int]]) -> None:
-        """Remember where there are new signs; what no tenant was known for is in the log alone."""
+        """Remember where there are new signs; those without a known tenant are only logged."""
         self._suspects.update(
             (UUID(tenant_id), _quarter(moment))
             for moment, tenant_id, kind, detail, _ in counts
@@ -47,7 +75,7 @@ class Watch:
         )
 
     async def look(self, operators: Database) -> None:
-        """Raise what is over its threshold, once however many workers look."""
+        """Raise an incident over each exceeded threshold, once however many workers check."""
         suspects = self._suspects
         if not suspects:
             return
@@ -68,17 +96,18 @@ class Watch:
 
 
 def _quarter(moment: datetime) -> datetime:
-    """One for many: in every time zone a database may have, hours begin at a quarter of ours."""
+    """Rounded down to 15 minutes: hours start on one in every time zone of a database."""
     return moment.replace(minute=moment.minute // 15 * 15, second=0, microsecond=0)
 
 
-async def listed(
+async def list_incidents(
     database: Database,
     *,
     tenant_id: UUID | None = None,
     before: UUID | None = None,
     limit: int = 50,
-) -> tuple[list[Row], UUID | None]:
-    """What went wrong at tenants, newest first, and where the next page starts."""
+) -> tuple[list[Incident], UUID | None]:
+    """A page of incidents, newest first, and the cursor of the next page."""
     rows = await database.all(queries.list_incidents, tenant_id, before, limit + 1)
-    return rows[:limit], rows[limit - 1]["id"] if len(rows) > limit else None
+    page = [Incident.from_row(row) for row in rows[:limit]]
+    return page, page[-1].id if len(rows) > limit else None

@@ -1,6 +1,6 @@
 -- name: raise_incidents
--- What each tenant's hour holds of each kind, and a row where it is too much. Sorted, so that two
--- workers never deadlock; the one that adds the row tells of it, the others make its count grow.
+-- Count the signs of each kind in a tenant's hour, and add a row over the threshold. Sorted, so
+-- that two workers never deadlock; one adds the row and logs it, the others raise its count.
 with asked as (
     select distinct on (a.tenant_id, a.kind, date_trunc('hour', a.moment))
            a.tenant_id, a.kind, date_trunc('hour', a.moment) as start, a.threshold, a.id
@@ -28,7 +28,7 @@ on conflict (tenant_id, kind, started_at)
 returning i.tenant_id::text as tenant_id, i.kind, i.count, i.xmax = 0 as is_new
 
 -- name: list_incidents
--- Newest first; ids are made in order of time.
+-- Newest first: ids are in order of time.
 select i.*, t.slug
 from incidents i
 join tenants t on t.id = i.tenant_id

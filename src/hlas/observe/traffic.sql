@@ -1,5 +1,5 @@
 -- name: add_counts
--- Sorted, so that two workers never deadlock; each count is kept for its minute and its hour.
+-- Sorted, so that two workers never deadlock; each count is added to its minute and its hour.
 insert into traffic (tenant_id, span, start, kind, detail, count)
 select g.tenant_id, s.span, date_trunc(s.span, g.moment), g.kind, g.detail, sum(g.count)
 from unnest($1::timestamptz[], $2::uuid[], $3::text[], $4::text[], $5::bigint[])
@@ -19,14 +19,14 @@ from unnest($1::timestamptz[], $2::uuid[], $3::uuid[], $4::text[], $5::text[], $
 on conflict do nothing
 
 -- name: counts_by_start
--- For plots; all tenants together when none is given.
+-- For plots; of all tenants together when $3 is null.
 select start, kind, detail, sum(count)::bigint as count
 from traffic
 where span = $1 and start >= $2 and ($3::uuid is null or tenant_id = $3)
 group by start, kind, detail
 
 -- name: counts_by_tenant
--- Without what no tenant was known for.
+-- Without counts that belong to no tenant.
 select t.slug, t.name, c.kind, c.detail, c.count
 from (
     select tenant_id, kind, detail, sum(count)::bigint as count
@@ -37,7 +37,7 @@ from (
 join tenants t on t.id = c.tenant_id
 
 -- name: list_blocked
--- Newest first; ids are made in order of time.
+-- Newest first: ids are in order of time.
 select b.*, t.slug
 from blocked b
 left join tenants t on t.id = b.tenant_id
@@ -55,5 +55,5 @@ delete from traffic where span = 'minute' and start < now() - interval '3 hours'
 delete from traffic where span = 'hour' and start < now() - interval '8 days'
 
 -- name: forget_blocked
--- Ids start with their time, so the index that has them finds the old ones.
+-- Ids start with their time, so ix_blocked__id finds the old ones.
 delete from blocked where id < $1

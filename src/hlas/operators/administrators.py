@@ -1,4 +1,4 @@
-"""Administrators' keys: shown once, kept hashed, one reach each: all tenants or a single one."""
+"""Administrators' keys: shown once, stored hashed, valid for all tenants or for a single one."""
 
 import hashlib
 import hmac
@@ -6,7 +6,8 @@ import re
 import secrets
 import string
 from dataclasses import dataclass
-from typing import Any, Literal
+from datetime import datetime
+from typing import Literal, Self
 from uuid import UUID
 
 import uuid_utils
@@ -31,7 +32,7 @@ _SHOWN = re.compile(rf"(?:{MARK})?([A-Za-z0-9]{{{_PREFIX_LENGTH}}})(?:[A-Za-z0-9
 
 @dataclass(frozen=True, slots=True)
 class Administrator:
-    """Whoever holds a key that stands."""
+    """The holder of a valid key."""
 
     id: str
     name: str
@@ -40,25 +41,64 @@ class Administrator:
     tenant_id: str | None
     tenant: str | None
 
+    @classmethod
+    def from_row(cls, row: Row) -> Self:
+        is_operator = row["role"] == "operator"
+        return cls(
+            id=str(row["id"]),
+            name=row["name"],
+            role=row["role"],
+            prefix=row["prefix"],
+            tenant_id=None if is_operator else str(row["tenant_id"]),
+            tenant=row["slug"],
+        )
+
     @property
     def is_operator(self) -> bool:
         return self.role == "operator"
 
     @property
     def actor(self) -> str:
-        """As the audit names them: names may be alike, prefixes are not."""
+        """The name in the audit, with the prefix: names may repeat, prefixes do not."""
         return f"{self.name} ({MARK}{self.prefix})"
+
+
+@dataclass(frozen=True, slots=True)
+class AdminKey:
+    """A key as it is listed, without its secret."""
+
+    id: UUID
+    name: str
+    role: Role
+    tenant: str | None
+    prefix: str
+    created_at: datetime
+    last_used_at: datetime | None
+    revoked_at: datetime | None
+
+    @classmethod
+    def from_row(cls, row: Row) -> Self:
+        return cls(
+            id=UUID(str(row["id"])),
+            name=row["name"],
+            role=row["role"],
+            tenant=row["slug"],
+            prefix=MARK + row["prefix"],
+            created_at=row["created_at"],
+            last_used_at=row["last_used_at"],
+            revoked_at=row["revoked_at"],
+        )
 
 
 async def add(
     operators: Database, name: str, slug: str | None = None, change: Change = COMMAND_LINE
-) -> tuple[dict[str, Any], str]:
-    """A new key, to all tenants or to one; the key itself is nowhere afterwards but with you."""
+) -> tuple[AdminKey, str]:
+    """Make a key for all tenants or for one, and return it with its secret, which is not stored."""
     name = name.strip()
     if not 1 <= len(name) <= 100 or not name.isprintable():
         raise TenantError("a key's name has 1 to 100 printable characters")
-    tenant = await tenants.by_slug(operators, slug) if slug else None
-    tenant_id = UUID(tenant["id"]) if tenant else SERVICE
+    tenant = await tenants.find_tenant(operators, slug) if slug else None
+    tenant_id = tenant.id if tenant else SERVICE
     role: Role = "tenant" if tenant else "operator"
     prefix, secret = _random(_PREFIX_LENGTH), _random(_SECRET_LENGTH)
     key = f"{MARK}{prefix}{secret}"
@@ -69,23 +109,23 @@ async def add(
         )
         after = {"name": name, "role": role, "tenant": slug}
         await record(connection, change, tenant_id, "admin_key.add", MARK + prefix, after=after)
-    return _described(row, slug), key
+    return AdminKey.from_row(row), key
 
 
-async def listed(operators: Database) -> list[dict[str, Any]]:
-    """Every key there was, oldest first; nothing that would let anybody in."""
-    return [_described(row, row["slug"]) for row in await operators.all(queries.list_keys)]
+async def list_keys(operators: Database) -> list[AdminKey]:
+    """All keys, revoked ones too, oldest first."""
+    return [AdminKey.from_row(row) for row in await operators.all(queries.list_keys)]
 
 
 async def revoke(operators: Database, shown: str, change: Change = COMMAND_LINE) -> str:
-    """End a key at once; known by what the list shows of it."""
+    """Revoke a key, named by the prefix that the list shows; it is refused from now on."""
     found = _SHOWN.fullmatch(shown)
     if found is None:
         raise TenantError("name the key by its first 15 characters, as `hlas admin-key list` does")
     async with operators.transaction() as connection:
         row = await connection.fetchrow(queries.revoke_key, found[1])
         if row is None:
-            raise TenantError("there is no such key that still stands; see `hlas admin-key list`")
+            raise TenantError("there is no such key that is still valid; see `hlas admin-key list`")
         before = {"name": row["name"], "role": row["role"]}
         target = MARK + found[1]
         await record(connection, change, row["tenant_id"], "admin_key.revoke", target, before)
@@ -93,26 +133,26 @@ async def revoke(operators: Database, shown: str, change: Change = COMMAND_LINE)
 
 
 async def verify(operators: Database, key: str) -> Administrator:
-    """Whose key this is; what does not look like one costs no SQL."""
+    """Find the holder of a key; text that has not the form of a key costs no SQL."""
     found = _KEY.fullmatch(key)
     if found is None:
         raise InvalidAdminKey
     given = _hash(key)
-    # The prefix is public; what is secret is only ever compared as a whole, in constant time.
+    # The prefix is public; the secret is only compared as a whole, in constant time.
     for row in await operators.all(queries.keys_by_prefix, found[1]):
         if hmac.compare_digest(given, row["key_hash"]):
             if row["rested"]:
                 await operators.execute(queries.note_use, row["tenant_id"], row["id"])
-            return _administrator(row)
+            return Administrator.from_row(row)
     raise InvalidAdminKey
 
 
-async def standing(operators: Database, administrator_id: str) -> Administrator:
-    """The holder of a key that was verified earlier, if it was not revoked since."""
+async def find_administrator(operators: Database, administrator_id: str) -> Administrator:
+    """The holder of a key that was verified earlier, unless it was revoked since."""
     row = await operators.one(queries.key_by_id, UUID(administrator_id))
     if row is None:
         raise InvalidAdminKey
-    return _administrator(row)
+    return Administrator.from_row(row)
 
 
 def _random(length: int) -> str:
@@ -122,28 +162,3 @@ def _random(length: int) -> str:
 def _hash(key: str) -> bytes:
     # 238 random bits cannot be guessed: a slow hash would only slow every request down.
     return hashlib.sha256(key.encode()).digest()
-
-
-def _administrator(row: Row) -> Administrator:
-    is_operator = row["role"] == "operator"
-    return Administrator(
-        id=str(row["id"]),
-        name=row["name"],
-        role=row["role"],
-        prefix=row["prefix"],
-        tenant_id=None if is_operator else str(row["tenant_id"]),
-        tenant=row["slug"],
-    )
-
-
-def _described(row: Row, slug: str | None) -> dict[str, Any]:
-    return {
-        "id": str(row["id"]),
-        "name": row["name"],
-        "role": row["role"],
-        "tenant": slug,
-        "prefix": MARK + row["prefix"],
-        "created_at": row["created_at"],
-        "last_used_at": row["last_used_at"],
-        "revoked_at": row["revoked_at"],
-    }

@@ -1,7 +1,12 @@
 -- name: add_key
-insert into administrators (tenant_id, id, name, role, prefix, key_hash)
-values ($1, $2, $3, $4, $5, $6)
-returning *
+with added as (
+    insert into administrators (tenant_id, id, name, role, prefix, key_hash)
+    values ($1, $2, $3, $4, $5, $6)
+    returning *
+)
+select a.*, t.slug
+from added a
+left join tenants t on t.id = a.tenant_id
 
 -- name: list_keys
 select a.*, t.slug
@@ -10,7 +15,7 @@ left join tenants t on t.id = a.tenant_id
 order by a.id
 
 -- name: keys_by_prefix
--- Almost always one row. A tenant's key is worth nothing once the tenant is gone.
+-- Almost always one row. A tenant's key is no longer valid once the tenant is removed.
 select a.*, t.slug, a.last_used_at is null or a.last_used_at < now() - interval '1 minute' as rested
 from administrators a
 left join tenants t on t.id = a.tenant_id
@@ -23,7 +28,7 @@ left join tenants t on t.id = a.tenant_id
 where a.id = $1 and a.revoked_at is null and (a.role = 'operator' or t.id is not null)
 
 -- name: note_use
--- To the minute: a key in constant use is not written to at every request.
+-- At most once a minute, so that a key in constant use is not written at every request.
 update administrators
 set last_used_at = now()
 where tenant_id = $1 and id = $2

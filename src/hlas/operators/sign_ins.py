@@ -1,4 +1,4 @@
-"""Administrators signed in at the console: a random secret in their browser, its hash with us."""
+"""Sign-ins at the console: the browser keeps a random secret, the database its hash."""
 
 import asyncio
 import hashlib
@@ -29,12 +29,12 @@ def new_secret() -> str:
 
 
 def is_secret(text: str) -> bool:
-    """Whether this looks like a secret of ours."""
+    """Whether a text has the form of a secret."""
     return _SECRET.fullmatch(text) is not None
 
 
 async def begin(operators: Database, administrator: Administrator) -> str:
-    """Sign in the holder of a verified key; their browser keeps the secret instead of the key."""
+    """Sign in the holder of a verified key; the browser keeps the secret instead of the key."""
     secret = new_secret()
     identifier, holder_id = UUID(str(uuid_utils.uuid7())), UUID(administrator.id)
     await operators.execute(queries.add_signin, identifier, holder_id, _hash(secret))
@@ -42,8 +42,8 @@ async def begin(operators: Database, administrator: Administrator) -> str:
     return secret
 
 
-async def holder(operators: Database, secret: str) -> Administrator:
-    """Who is signed in with this secret; what does not look like one costs no SQL."""
+async def find_administrator(operators: Database, secret: str) -> Administrator:
+    """Find who is signed in with this secret; text without its form costs no SQL."""
     if not is_secret(secret):
         raise InvalidAdminKey
     row = await operators.one(queries.signin_by_secret, _hash(secret))
@@ -51,7 +51,7 @@ async def holder(operators: Database, secret: str) -> Administrator:
         raise InvalidAdminKey
     if row["rested"]:
         await operators.execute(queries.note_signin, row["tenant_id"], row["id"])
-    return await administrators.standing(operators, str(row["administrator_id"]))
+    return await administrators.find_administrator(operators, str(row["administrator_id"]))
 
 
 async def end(operators: Database, secret: str) -> None:
@@ -59,19 +59,19 @@ async def end(operators: Database, secret: str) -> None:
 
 
 def form_token(secret: str) -> str:
-    """What every form of this browser must carry: a page elsewhere cannot know it."""
+    """The CSRF token of this browser's forms: another site cannot know it."""
     return hmac.new(secret.encode(), b"console form", hashlib.sha256).hexdigest()
 
 
 def is_form_token(secret: str, given: str) -> bool:
-    # Without a secret the token would be a constant that everybody can compute.
+    # Without a secret the token would be a constant that anybody can compute.
     return is_secret(secret) and hmac.compare_digest(form_token(secret).encode(), given.encode())
 
 
 class KnownSecrets:
     """Digests of every key and sign-in that is valid.
 
-    They tell good from bad without a query for each try, however many tries there are.
+    They tell valid secrets from guesses without a query for each guess.
     """
 
     def __init__(self, operators: Database) -> None:

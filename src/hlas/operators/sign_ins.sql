@@ -5,7 +5,7 @@ from administrators a
 where a.id = $2 and a.revoked_at is null
 
 -- name: signin_by_secret
--- Ended by half a day, by two idle hours, by revoking the key, or with the key's tenant.
+-- A sign-in ends after 12 hours, after 2 idle hours, or with its key or tenant.
 select s.tenant_id, s.id, s.administrator_id,
        s.last_seen_at < now() - interval '1 minute' as rested
 from signins s
@@ -20,14 +20,13 @@ update signins set last_seen_at = now() where tenant_id = $1 and id = $2
 delete from signins where secret_hash = $1
 
 -- name: forget_signins
--- Those that have ended, and all but the newest 50 of one administrator.
+-- Delete those that have ended, and all but the newest 50 of one administrator.
 delete from signins
 where created_at < now() - interval '12 hours' or last_seen_at < now() - interval '2 hours'
    or id in (select id from signins where administrator_id = $1 order by id desc offset 50)
 
 -- name: known_digests
--- Every key and sign-in that lets somebody in now; the conditions are those of keys_by_prefix and
--- signin_by_secret.
+-- All valid keys and sign-ins, under the conditions of keys_by_prefix and signin_by_secret.
 with valid as (
   select a.tenant_id, a.id, a.key_hash
   from administrators a

@@ -1,18 +1,21 @@
-"""The audit: who changed what, before and after, in which request. It is added to, never edited."""
+"""The audit: who changed what, before and after, in which request. Events are never edited."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from datetime import datetime
+from typing import Annotated, Self
 from uuid import UUID
 
 import asyncpg
 import uuid_utils
+from pydantic import Field
 
 from hlas.errors import TenantNotFound
 from hlas.store.db import Database, Queries, Row
 
 queries = Queries.beside(__file__)
 
-# What concerns the service and none of its tenants.
+# The tenant id of events that concern the service as a whole.
 SERVICE = UUID(int=0)
 
 
@@ -27,16 +30,48 @@ class Change:
 COMMAND_LINE = Change(actor="command line")
 
 
+@dataclass(frozen=True, slots=True)
+class Event:
+    id: UUID
+    created_at: datetime
+    actor: str
+    action: str
+    target: str
+    tenant_id: Annotated[
+        UUID | None, Field(description="null: the event concerns the service as a whole")
+    ]
+    tenant: Annotated[str | None, Field(description="its slug; null once the tenant is removed")]
+    before: dict[str, object] | None
+    after: dict[str, object] | None
+    request_id: str | None
+
+    @classmethod
+    def from_row(cls, row: Row) -> Self:
+        tenant_id = UUID(str(row["tenant_id"]))
+        return cls(
+            id=UUID(str(row["id"])),
+            created_at=row["created_at"],
+            actor=row["actor"],
+            action=row["action"],
+            target=row["target"],
+            tenant_id=None if tenant_id == SERVICE else tenant_id,
+            tenant=row["slug"],
+            before=row["before"],
+            after=row["after"],
+            request_id=row["request_id"],
+        )
+
+
 async def record(
     connection: asyncpg.Connection,
     change: Change,
     tenant_id: UUID,
     action: str,
     target: str,
-    before: dict[str, Any] | None = None,
-    after: dict[str, Any] | None = None,
+    before: Mapping[str, object] | None = None,
+    after: Mapping[str, object] | None = None,
 ) -> None:
-    """One row of audit, in the transaction of the change it tells of."""
+    """Add an event, in the transaction of the change it describes."""
     await connection.execute(
         queries.record_event,
         tenant_id,
@@ -50,42 +85,26 @@ async def record(
     )
 
 
-async def listed(
+async def list_events(
     database: Database,
     *,
     slug: str | None = None,
     action: str | None = None,
     before: UUID | None = None,
     limit: int = 50,
-) -> tuple[list[dict[str, Any]], UUID | None]:
-    """A page of the audit, newest first, and where the next one starts.
+) -> tuple[list[Event], UUID | None]:
+    """A page of the audit, newest first, and the cursor of the next page.
 
-    `action` is a whole one, as `tenant.add`, or a noun, as `tenant`.
+    `action` is complete, like `tenant.add`, or only its noun, like `tenant`.
     """
-    tenant_ids = None if slug is None else await _called(database, slug)
+    tenant_ids = None if slug is None else await _find_tenant_ids(database, slug)
     rows = await database.all(queries.list_events, tenant_ids, action, before, limit + 1)
-    page = rows[:limit]
-    return [_event(row) for row in page], page[-1]["id"] if len(rows) > limit else None
+    page = [Event.from_row(row) for row in rows[:limit]]
+    return page, page[-1].id if len(rows) > limit else None
 
 
-async def _called(database: Database, slug: str) -> list[UUID]:
+async def _find_tenant_ids(database: Database, slug: str) -> list[UUID]:
     rows = await database.all(queries.tenants_called, slug)
     if not rows:
         raise TenantNotFound(f"there is and was no tenant {slug!r}; `hlas tenant list` shows all")
     return [row["id"] for row in rows]
-
-
-def _event(row: Row) -> dict[str, Any]:
-    concerns_tenant = UUID(str(row["tenant_id"])) != SERVICE
-    return {
-        "id": str(row["id"]),
-        "created_at": row["created_at"],
-        "actor": row["actor"],
-        "action": row["action"],
-        "target": row["target"],
-        "tenant_id": str(row["tenant_id"]) if concerns_tenant else None,
-        "tenant": row["slug"],
-        "before": row["before"],
-        "after": row["after"],
-        "request_id": row["request_id"],
-    }

@@ -1,4 +1,4 @@
-"""What a tenant may set about its widget; the widget itself passes over whatever does not fit."""
+"""How a tenant's widget looks. The widget ignores values it does not understand."""
 
 from typing import Annotated, Literal
 
@@ -11,7 +11,7 @@ Suggestion = Annotated[Line, Field(min_length=1, max_length=80)]
 
 
 class Looks(BaseModel):
-    """A tenant's `ui_config`: what is left out is as the widget has it."""
+    """A tenant's `ui_config`; fields left out have the widget's defaults."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 

@@ -1,8 +1,10 @@
-"""Tenants and the domains they allow; every change leaves one row in events."""
+"""Tenants and the domains they allow. Every change is recorded in the audit."""
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Annotated, Any, Literal
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from typing import Annotated, Literal, Self
 from uuid import UUID
 
 import asyncpg
@@ -26,14 +28,14 @@ queries = Queries.beside(__file__)
 SLUG = r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"
 
 
-def _domain(text: str) -> str:
+def _check_domain(text: str) -> str:
     try:
         return str(AllowedDomain.parse(text))
     except ValueError:
         raise PydanticCustomError("invalid_domain", "invalid domain") from None
 
 
-def _limits(given: dict[str, str]) -> dict[str, str]:
+def _check_limits(given: dict[str, str]) -> dict[str, str]:
     checked: dict[str, str] = {}
     for name, text in given.items():
         if name not in OVERRIDES:
@@ -50,9 +52,62 @@ Name = Annotated[
     StringConstraints(strip_whitespace=True, min_length=1, max_length=200),
     AfterValidator(one_line),
 ]
-Domain = Annotated[str, Field(max_length=300), AfterValidator(_domain)]
+Domain = Annotated[str, Field(max_length=300), AfterValidator(_check_domain)]
 Fallback = Annotated[Text, Field(min_length=1, max_length=4000)]
 IdentityMode = Literal["off", "optional", "required"]
+
+
+@dataclass(frozen=True, slots=True)
+class Tenant:
+    id: UUID
+    slug: str
+    name: str
+    is_active: bool
+    domains: tuple[str, ...]
+    ui_config: dict[str, object]
+    fallback_text: str | None
+    limits: dict[str, str]
+    retention_days: int | None
+    identity_mode: IdentityMode
+    created_at: datetime
+
+    @classmethod
+    def from_row(cls, row: Row) -> Self:
+        return cls(
+            id=UUID(str(row["id"])),
+            slug=row["slug"],
+            name=row["name"],
+            is_active=row["is_active"],
+            domains=tuple(row["domains"]),
+            ui_config=row["ui_config"],
+            fallback_text=row["fallback_text"],
+            limits=row["limits"],
+            retention_days=row["retention_days"],
+            identity_mode=row["identity_mode"],
+            created_at=row["created_at"],
+        )
+
+    @property
+    def revision(self) -> str:
+        return revisions.tag(asdict(self))
+
+    def describe(self) -> dict[str, object]:
+        """For the audit, whose events have columns for the tenant's id and the time."""
+        content = asdict(self)
+        return {name: content[name] for name in content if name not in {"id", "created_at"}}
+
+
+@dataclass(frozen=True, slots=True)
+class PrecedingDomain:
+    """Another tenant's domain that matches pages of `domain`, and that is resolved before it."""
+
+    domain: str
+    other_slug: str
+    other_domain: str
+
+    @classmethod
+    def from_row(cls, row: Row) -> Self:
+        return cls(row["domain"], row["other_slug"], row["other_domain"])
 
 
 class NewTenant(BaseModel):
@@ -66,34 +121,34 @@ class NewTenant(BaseModel):
 
 
 class TenantChanges(BaseModel):
-    """What is left out stays as it is; `ui_config` and `limits` are replaced as a whole."""
+    """Fields left out keep their values; `ui_config` and `limits` are replaced as a whole."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
     name: Name = Field("")
     is_active: bool = Field(default=True, description="operators only")
     ui_config: Looks = Field(default_factory=Looks)
-    fallback_text: Fallback | None = Field(None, description="null: the widget's own words")
-    limits: Annotated[dict[str, str], AfterValidator(_limits)] = Field(
+    fallback_text: Fallback | None = Field(None, description="null: the widget's default text")
+    limits: Annotated[dict[str, str], AfterValidator(_check_limits)] = Field(
         default_factory=dict,
         description=f"operators only: {', '.join(OVERRIDES)}, as 30/min or off",
     )
     retention_days: Annotated[int, Field(ge=1, le=36500)] | None = Field(
-        None, description="conversations without a message for so long are deleted; null: kept"
+        None, description="delete a conversation so many days after its last message; null: never"
     )
     identity_mode: IdentityMode = Field(
-        "off", description="whether visitors' identities, signed by the tenant, are looked at"
+        "off", description="whether visitors may or must prove who they are, signed by the tenant"
     )
 
-    def given(self) -> dict[str, Any]:
-        """Only what was said, as it is stored."""
+    def list_changes(self) -> dict[str, object]:
+        """The fields that were sent, as they are stored."""
         values = self.model_dump(include=self.model_fields_set)
         if "ui_config" in values:
             values["ui_config"] = self.ui_config.model_dump(exclude_none=True)
         return values
 
 
-# What decides over others' visitors and the service's costs is not the tenant's to change.
+# These affect other tenants' visitors and the cost of the service: a tenant cannot change them.
 OPERATORS_ONLY = frozenset({"is_active", "limits"})
 
 _SETTERS = {
@@ -111,96 +166,90 @@ async def add(
     operators: Database,
     name: str,
     slug: str,
-    domains: list[str],
+    domains: Sequence[str],
     *,
-    ui_config: dict[str, Any] | None = None,
+    ui_config: Mapping[str, object] | None = None,
     fallback_text: str | None = None,
     change: Change = COMMAND_LINE,
-) -> dict[str, Any]:
+) -> Tenant:
     allowed = [parse_domain(domain) for domain in domains]
+    tenant_id = UUID(str(uuid_utils.uuid7()))
     try:
         async with operators.transaction() as connection:
-            tenant = await connection.fetchrow(
-                queries.add_tenant,
-                UUID(str(uuid_utils.uuid7())),
-                slug,
-                name,
-                ui_config or {},
-                fallback_text,
+            await connection.execute(
+                queries.add_tenant, tenant_id, slug, name, ui_config or {}, fallback_text
             )
             for domain in allowed:
-                await _insert_domain(connection, tenant["id"], domain)
-            added = _tenant(tenant, sorted(str(domain) for domain in allowed))
-            await record(connection, change, tenant["id"], "tenant.add", slug, after=_told(added))
+                await _insert_domain(connection, tenant_id, domain)
+            added = await _read(connection, slug)
+            await record(connection, change, tenant_id, "tenant.add", slug, after=added.describe())
     except asyncpg.UniqueViolationError as error:
-        raise await _taken(operators, error, slug, allowed) from None
+        raise await _explain_conflict(operators, error, slug, allowed) from None
     except asyncpg.CheckViolationError as error:
         raise TenantError(_CHECKS.get(error.constraint_name or "", "not allowed")) from None
     return added
 
 
-async def listed(
+async def list_tenants(
     operators: Database, *, after: str | None = None, limit: int | None = None
-) -> list[dict[str, Any]]:
+) -> list[Tenant]:
     """All tenants by slug, or a page of them."""
     rows = await operators.all(queries.list_tenants, after, limit)
-    return [_tenant(row, row["domains"]) for row in rows]
+    return [Tenant.from_row(row) for row in rows]
 
 
-async def by_slug(operators: Database, slug: str) -> dict[str, Any]:
-    row = await operators.one(queries.tenant_by_slug, slug)
-    return _found(row, slug)
+async def find_tenant(operators: Database, slug: str) -> Tenant:
+    return _require(await operators.one(queries.tenant_by_slug, slug), slug)
 
 
 async def update(
     operators: Database,
     slug: str,
-    changes: Mapping[str, Any],
+    changes: Mapping[str, object],
     expected: Expected = None,
     change: Change = COMMAND_LINE,
-) -> dict[str, Any]:
-    """Set some of what `TenantChanges` names."""
-    async with _changing(operators, slug) as (connection, tenant):
-        revisions.require(expected, tenant)
-        changed = {name: value for name, value in changes.items() if tenant[name] != value}
+) -> Tenant:
+    """Set some of the fields of `TenantChanges`."""
+    async with _lock(operators, slug) as (connection, tenant):
+        revisions.require(expected, tenant.revision)
+        stored = asdict(tenant)
+        changed = {name: value for name, value in changes.items() if stored[name] != value}
+        if not changed:
+            return tenant
         for name, value in changed.items():
-            await connection.execute(_SETTERS[name], UUID(tenant["id"]), value)
-        if changed:
-            before = {name: tenant[name] for name in changed}
-            await record(
-                connection, change, UUID(tenant["id"]), "tenant.update", slug, before, changed
-            )
-    return {**tenant, **changed}
+            await connection.execute(_SETTERS[name], tenant.id, value)
+        before = {name: stored[name] for name in changed}
+        await record(connection, change, tenant.id, "tenant.update", slug, before, changed)
+        return await _read(connection, slug)
 
 
 async def set_active(
     operators: Database, slug: str, *, active: bool, change: Change = COMMAND_LINE
 ) -> None:
-    async with _changing(operators, slug) as (connection, tenant):
-        if tenant["is_active"] == active:
+    async with _lock(operators, slug) as (connection, tenant):
+        if tenant.is_active == active:
             return
-        await connection.execute(queries.set_active, UUID(tenant["id"]), active)
+        await connection.execute(queries.set_active, tenant.id, active)
         action = "tenant.enable" if active else "tenant.disable"
-        before, after = {"is_active": tenant["is_active"]}, {"is_active": active}
-        await record(connection, change, UUID(tenant["id"]), action, slug, before, after)
+        before, after = {"is_active": tenant.is_active}, {"is_active": active}
+        await record(connection, change, tenant.id, action, slug, before, after)
 
 
 async def sign_out(operators: Database, slug: str, change: Change = COMMAND_LINE) -> None:
     """End every visitor's session of the tenant."""
-    async with _changing(operators, slug) as (connection, tenant):
-        await connection.execute(queries.sign_out, UUID(tenant["id"]))
-        await record(connection, change, UUID(tenant["id"]), "tenant.sign_out", slug)
+    async with _lock(operators, slug) as (connection, tenant):
+        await connection.execute(queries.sign_out, tenant.id)
+        await record(connection, change, tenant.id, "tenant.sign_out", slug)
 
 
 async def remove(
     operators: Database, slug: str, change: Change = COMMAND_LINE, expected: Expected = None
 ) -> None:
-    async with _changing(operators, slug) as (connection, tenant):
-        revisions.require(expected, tenant)
-        await connection.execute(queries.remove_tenant, UUID(tenant["id"]))
-        await record(
-            connection, change, UUID(tenant["id"]), "tenant.remove", slug, before=_told(tenant)
-        )
+    async with _lock(operators, slug) as (connection, tenant):
+        revisions.require(expected, tenant.revision)
+        await connection.execute(queries.remove_tenant, tenant.id)
+        before = tenant.describe()
+        await record(connection, change, tenant.id, "tenant.remove", slug, before)
 
 
 async def add_domain(
@@ -208,12 +257,12 @@ async def add_domain(
 ) -> str:
     domain = parse_domain(text)
     try:
-        async with _changing(operators, slug) as (connection, tenant):
-            await _insert_domain(connection, UUID(tenant["id"]), domain)
+        async with _lock(operators, slug) as (connection, tenant):
+            await _insert_domain(connection, tenant.id, domain)
             after = {"domain": str(domain)}
-            await record(connection, change, UUID(tenant["id"]), "domain.add", slug, after=after)
+            await record(connection, change, tenant.id, "domain.add", slug, after=after)
     except asyncpg.UniqueViolationError as error:
-        raise await _taken(operators, error, slug, [domain]) from None
+        raise await _explain_conflict(operators, error, slug, [domain]) from None
     return str(domain)
 
 
@@ -221,20 +270,23 @@ async def remove_domain(
     operators: Database, slug: str, text: str, change: Change = COMMAND_LINE
 ) -> str:
     domain = parse_domain(text)
-    async with _changing(operators, slug) as (connection, tenant):
-        status = await connection.execute(queries.remove_domain, UUID(tenant["id"]), str(domain))
+    async with _lock(operators, slug) as (connection, tenant):
+        status = await connection.execute(queries.remove_domain, tenant.id, str(domain))
         if status == "DELETE 0":
             raise DomainNotFound(
                 f"{slug} has no domain {domain}; `hlas domain list {slug}` shows all"
             )
         before = {"domain": str(domain)}
-        await record(connection, change, UUID(tenant["id"]), "domain.remove", slug, before)
+        await record(connection, change, tenant.id, "domain.remove", slug, before)
     return str(domain)
 
 
-async def going_first(operators: Database, slug: str, domains: list[str]) -> list[Row]:
-    """Other tenants' entries that take some or all of the pages of these."""
-    return await operators.all(queries.domains_going_first, slug, domains)
+async def find_preceding_domains(
+    operators: Database, slug: str, domains: Sequence[str]
+) -> list[PrecedingDomain]:
+    """Other tenants' domains that take some or all of the pages of these."""
+    rows = await operators.all(queries.preceding_domains, slug, list(domains))
+    return [PrecedingDomain.from_row(row) for row in rows]
 
 
 def parse_domain(text: str) -> AllowedDomain:
@@ -245,14 +297,21 @@ def parse_domain(text: str) -> AllowedDomain:
 
 
 @asynccontextmanager
-async def _changing(
-    operators: Database, slug: str
-) -> AsyncIterator[tuple[asyncpg.Connection, dict[str, Any]]]:
-    """A transaction with the tenant locked, and the tenant as it is under the lock."""
+async def _lock(operators: Database, slug: str) -> AsyncIterator[tuple[asyncpg.Connection, Tenant]]:
+    """A transaction in which the tenant is locked, and the tenant as read under the lock."""
     async with operators.transaction() as connection:
         await connection.execute(queries.lock_tenant, slug)
-        row = await connection.fetchrow(queries.tenant_by_slug, slug)
-        yield connection, _found(row, slug)
+        yield connection, await _read(connection, slug)
+
+
+async def _read(connection: asyncpg.Connection, slug: str) -> Tenant:
+    return _require(await connection.fetchrow(queries.tenant_by_slug, slug), slug)
+
+
+def _require(row: Row | None, slug: str) -> Tenant:
+    if row is None:
+        raise TenantNotFound(f"there is no tenant {slug!r}; `hlas tenant list` shows all")
+    return Tenant.from_row(row)
 
 
 async def _insert_domain(
@@ -275,7 +334,7 @@ _CHECKS = {
 }
 
 
-async def _taken(
+async def _explain_conflict(
     operators: Database,
     error: asyncpg.UniqueViolationError,
     slug: str,
@@ -285,39 +344,12 @@ async def _taken(
         return SlugTaken(f"{slug} exists already")
     if error.constraint_name != "uq_tenant_domains__domain":
         return DomainTaken(f"{slug}: the domain is on its list already")
-    # A tenant's own role sees no entry but its own, so it is not told whose this one is.
+    # A tenant's role sees only its own domains, so the message does not name the other tenant.
     row = await operators.one(queries.holder_of_domain, slug, [str(domain) for domain in domains])
     if row is None:
         return DomainTaken("the domain belongs to another tenant; remove it there first")
     domain, holder = row["domain"], row["slug"]
-    told = f"{domain} belongs to {holder}; free it with `hlas domain remove {holder} {domain}`"
+    message = f"{domain} belongs to {holder}; free it with `hlas domain remove {holder} {domain}`"
     if domain in LOCAL_HOSTS:
-        told += f", or name a port: {domain}:5500"
-    return DomainTaken(told)
-
-
-def _found(row: Row | None, slug: str) -> dict[str, Any]:
-    if row is None:
-        raise TenantNotFound(f"there is no tenant {slug!r}; `hlas tenant list` shows all")
-    return _tenant(row, row["domains"])
-
-
-def _tenant(row: Row, domains: list[str]) -> dict[str, Any]:
-    return {
-        "id": str(row["id"]),
-        "slug": row["slug"],
-        "name": row["name"],
-        "is_active": row["is_active"],
-        "domains": list(domains),
-        "ui_config": row["ui_config"],
-        "fallback_text": row["fallback_text"],
-        "limits": row["limits"],
-        "retention_days": row["retention_days"],
-        "identity_mode": row["identity_mode"],
-        "created_at": row["created_at"],
-    }
-
-
-def _told(tenant: dict[str, Any]) -> dict[str, Any]:
-    """The tenant as the audit tells of it; what an event has in columns of its own is left out."""
-    return {name: value for name, value in tenant.items() if name not in {"id", "created_at"}}
+        message += f", or name a port: {domain}:5500"
+    return DomainTaken(message)

@@ -1,10 +1,9 @@
 -- name: add_tenant
 insert into tenants (id, slug, name, ui_config, fallback_text)
 values ($1, $2, $3, $4, $5)
-returning *
 
 -- name: list_tenants
--- By slug, from after the one given; a limit of null is none.
+-- By slug, after the given one; a null limit is no limit.
 select t.*, coalesce(
     (select array_agg(d.domain order by d.domain) from tenant_domains d where d.tenant_id = t.id),
     '{}') as domains
@@ -21,7 +20,7 @@ from tenants t
 where t.slug = $1
 
 -- name: lock_tenant
--- One change of a tenant at a time; visitors' messages refer to the tenant and go on.
+-- Serialises changes of a tenant; NO KEY UPDATE lets its visitors' messages be inserted meanwhile.
 select id from tenants where slug = $1 for no key update
 
 -- name: set_name
@@ -46,11 +45,11 @@ update tenants set retention_days = $2, updated_at = now() where id = $1
 update tenants set identity_mode = $2, updated_at = now() where id = $1
 
 -- name: sign_out
--- Tokens carry the generation they were made in; a new one ends them all at their next statement.
+-- A token carries the generation it was issued in; after this, each one is refused at its next use.
 update tenants set token_generation = token_generation + 1, updated_at = now() where id = $1
 
 -- name: remove_tenant
--- No foreign key leads from administrators, whose operators belong to no tenant.
+-- Administrators have no foreign key to tenants, because operators belong to none.
 with keys as (delete from administrators where tenant_id = $1)
 delete from tenants where id = $1
 
@@ -68,8 +67,8 @@ join tenants t on t.id = d.tenant_id
 where d.domain = any ($2) and t.slug <> $1
 limit 1
 
--- name: domains_going_first
--- Entries of others that match pages of these, and that resolve_origin puts before them.
+-- name: preceding_domains
+-- Domains of other tenants that match pages of these, and that resolve_origin prefers.
 select own.domain, t.slug as other_slug, other.domain as other_domain
 from tenant_domains own
 join tenants mine on mine.id = own.tenant_id

@@ -1,16 +1,16 @@
 -- name: list_keys
--- Never the material: what is shared was shown once.
+-- Without the material: a secret is shown once, when it is added.
 select kid, algorithm, created_at
 from visitor_keys
 where tenant_id = $1
 order by created_at, kid
 
 -- name: lock_tenant
--- One change of a tenant's keys at a time, so that their number holds.
+-- Serialises changes of a tenant's keys, so that their number stays within the limit.
 select id from tenants where id = $1 for no key update
 
 -- name: add_key
--- A key that is there already stays as it is.
+-- A key that exists already is left unchanged.
 insert into visitor_keys (tenant_id, kid, algorithm, material)
 values ($1, $2, $3, $4)
 on conflict do nothing

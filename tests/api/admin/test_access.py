@@ -60,8 +60,8 @@ async def places_of(site: Site, operators: Database) -> dict[str, str]:
     return {
         "slug": site.slug,
         "conversation_id": site.conversation_id,
-        "entry_id": added["id"],
-        "kid": key["kid"],
+        "entry_id": str(added.id),
+        "kid": key.kid,
     }
 
 
@@ -183,24 +183,24 @@ async def test_the_audit_cannot_be_edited(operators: Database) -> None:
 async def test_a_key_is_shown_once_and_kept_hashed(operators: Database) -> None:
     """Neither the table, the list, nor the audit holds anything of the secret."""
     added, key = await administrators.add(operators, "Ada")
-    secret = key.removeprefix(added["prefix"])
+    secret = key.removeprefix(added.prefix)
     assert len(secret) == 40
     stored = await operators.all("select a::text as text from administrators a")
     stored += await operators.all("select e::text as text from events e")
     assert len(stored) == 2
     assert all(secret not in row["text"] for row in stored)
-    assert secret not in str(await administrators.listed(operators))
+    assert secret not in str(await administrators.list_keys(operators))
 
 
 async def test_a_key_notes_when_it_was_used(live_server: Live, operators: Database) -> None:
     """The list tells which keys are in use; in constant use it is written to once a minute."""
     desk = await make_desk(live_server, operators)
-    assert (await administrators.listed(operators))[0]["last_used_at"] is None
+    assert (await administrators.list_keys(operators))[0].last_used_at is None
     await desk.get("/me")
-    first = (await administrators.listed(operators))[0]["last_used_at"]
+    first = (await administrators.list_keys(operators))[0].last_used_at
     assert first is not None
     await desk.get("/me")
-    assert (await administrators.listed(operators))[0]["last_used_at"] == first
+    assert (await administrators.list_keys(operators))[0].last_used_at == first
 
 
 async def test_a_key_ends_with_its_tenant(live_server: Live, operators: Database) -> None:
@@ -287,7 +287,7 @@ async def test_functions_for_the_console(operators: Database, live_server: Live)
     """A signed-in administrator is checked again by id, and is out as soon as the key is."""
     desk = await make_desk(live_server, operators)
     found = await administrators.verify(operators, desk.key)
-    assert await administrators.standing(operators, found.id) == found
+    assert await administrators.find_administrator(operators, found.id) == found
     await administrators.revoke(operators, desk.prefix)
     with pytest.raises(InvalidAdminKey):
-        await administrators.standing(operators, found.id)
+        await administrators.find_administrator(operators, found.id)

@@ -87,13 +87,13 @@ async def test_a_rare_text_costs_many_short_looks(
 ) -> None:
     """One request looks at so many conversations and no more; its cursor finds all the same."""
     made = [await talk(site, "needle" if n in {1, 8} else "hay") for n in range(10)]
-    monkeypatch.setattr(conversations, "LOOKED_AT", 3)
+    monkeypatch.setattr(conversations, "EXAMINED", 3)
     tenant_id, search = UUID(site.tenant_id), Search(text="needle")
     pages: list[list[str]] = []
     before: UUID | None = None
     while True:
         found, before = await conversations.find(operators, tenant_id, search, before=before)
-        pages.append([one["id"] for one in found])
+        pages.append([str(one.id) for one in found])
         if before is None:
             break
     # Eleven conversations, with the one of the site itself: four looks.

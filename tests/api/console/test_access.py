@@ -44,7 +44,7 @@ async def places_of(site: Site, operators: Database) -> dict[str, str]:
     return {
         "slug": site.slug,
         "conversation_id": site.conversation_id,
-        "entry_id": added["id"],
+        "entry_id": str(added.id),
         "rest:path": "nowhere",
     }
 
@@ -190,9 +190,9 @@ async def test_a_tenants_key_changes_what_is_its_own(
         revision=revision,
     )
     assert answer.status_code == 303
-    changed = await tenants.by_slug(operators, own.slug)
-    assert (changed["name"], changed["retention_days"]) == ("Better", 30)
-    assert (changed["limits"], changed["is_active"]) == ({}, True)
+    changed = await tenants.find_tenant(operators, own.slug)
+    assert (changed.name, changed.retention_days) == ("Better", 30)
+    assert (changed.limits, changed.is_active) == ({}, True)
 
 
 async def test_nobody_overwrites_what_they_have_not_seen(site: Site, operators: Database) -> None:
@@ -206,7 +206,7 @@ async def test_nobody_overwrites_what_they_have_not_seen(site: Site, operators: 
     answer = await browser.post(path, name="Second", **fields)
     assert answer.status_code == 412
     assert "Somebody has changed it" in answer.text
-    assert (await tenants.by_slug(operators, site.slug))["name"] == "First"
+    assert (await tenants.find_tenant(operators, site.slug)).name == "First"
     assert [event[1] for event in await audit_of(operators)].count("tenant.update") == 1
 
 

@@ -82,7 +82,7 @@ async def test_keys_for_signed_in_visitors(site: Site, operators: Database) -> N
     revision = REVISION.findall(page.text)[0]
     saved = await browser.post(path, name="N", identity_mode="required", revision=revision)
     assert saved.status_code == 303
-    assert (await tenants.by_slug(operators, site.slug))["identity_mode"] == "required"
+    assert (await tenants.find_tenant(operators, site.slug)).identity_mode == "required"
     assert "Nobody gets in" in (await browser.get(path)).text
     made = await browser.post(f"{path}/visitor-keys", public_key=" ")
     assert made.status_code == 200
@@ -155,7 +155,7 @@ async def test_pages_of_conversations_pass_over_empty_ones(site: Site, operators
         page, before = await conversations.find(
             operators, UUID(site.tenant_id), Search(empty=False), before=before, limit=1
         )
-        pages += [one["id"] for one in page]
+        pages += [str(one.id) for one in page]
         if before is None:
             break
     assert pages == found[::-1]

@@ -3,19 +3,23 @@
 import re
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
-from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hlas.api.console.plots import HEIGHT, RANGES, Counts, columns, lines, percentile, round_up
+from hlas.api.console.plots import (
+    HEIGHT,
+    RANGES,
+    Counts,
+    draw_columns,
+    draw_lines,
+    estimate_quantile,
+    round_up,
+)
 from hlas.observe.metrics import BUCKETS, LATENCY
+from hlas.observe.traffic import Count
 
 NOW = datetime(2026, 3, 4, 13, 37, 42, tzinfo=UTC)
-
-
-def row(start: datetime, kind: str, detail: str, count: int) -> Any:
-    return {"start": start, "kind": kind, "detail": detail, "count": count}
 
 
 def test_ranges_end_with_the_column_under_way() -> None:
@@ -33,10 +37,10 @@ def test_counts_fall_into_their_columns() -> None:
     week = RANGES["week"]
     last = week.starts(NOW)[-1]
     rows = [
-        row(last, "message", "user", 2),
-        row(last + timedelta(hours=1), "message", "user", 3),
-        row(last - week.step, "message", "assistant", 7),
-        row(last - week.step * 100, "message", "user", 99),
+        Count(last, "message", "user", 2),
+        Count(last + timedelta(hours=1), "message", "user", 3),
+        Count(last - week.step, "message", "assistant", 7),
+        Count(last - week.step * 100, "message", "user", 99),
     ]
     counts = Counts(rows, week, NOW)
     assert counts.of("message")[-2:] == [7, 5]
@@ -49,30 +53,32 @@ def test_what_stands_apart_is_not_in_the_headline() -> None:
     """It is drawn, and said beside the headline; of nothing nothing is said."""
     starts = [NOW, NOW + timedelta(minutes=1)]
     opened, denied = ("Opened", "one", [4.0, 5.0]), ("Denied", "three", [2.0, 0.0])
-    plot = columns("Sessions", starts, [opened, denied], apart="Denied")  # type: ignore[list-item]  # floats are some of what may be there
+    plot = draw_columns("Sessions", starts, [opened, denied], apart="Denied")  # type: ignore[list-item]  # floats are some of what may be there
     assert (plot.headline, plot.aside) == ("9", "2 denied")
     assert all(one.path for one in plot.series)
-    assert columns("Sessions", starts, [opened], apart="Denied").aside == ""  # type: ignore[list-item]  # as above
+    assert draw_columns("Sessions", starts, [opened], apart="Denied").aside == ""  # type: ignore[list-item]  # as above
 
 
 def test_a_value_without_neighbours_is_a_dot() -> None:
     """A line needs two points: where there is one, it is seen all the same."""
     starts = [NOW + timedelta(minutes=number) for number in range(6)]
     given: list[float | None] = [None, 5.0, None, 1.0, 1.0, None]
-    (series,) = lines("x", "", "", starts, [("p50", "one", given)]).series
+    (series,) = draw_lines("x", "", "", starts, [("p50", "one", given)]).series
     assert series.dots == "M15 0.00h0"
-    (series,) = lines("x", "", "", starts, [("p50", "one", [*given[:3], 1.0, None, 0.0])]).series
+    (series,) = draw_lines(
+        "x", "", "", starts, [("p50", "one", [*given[:3], 1.0, None, 0.0])]
+    ).series
     assert series.dots == "M15 0.00h0M35 80.00h0M55 100.00h0"
 
 
 def test_percentiles_are_read_off_the_histogram() -> None:
     """Half of the way through a bucket is half of the way between its bounds."""
     counts = [0] * len(BUCKETS)
-    assert percentile(counts, 0.5) is None
+    assert estimate_quantile(counts, 0.5) is None
     counts[2] = 100  # 2.5 to 5 ms
-    assert percentile(counts, 0.5) == 3.75
+    assert estimate_quantile(counts, 0.5) == 3.75
     counts[-1] = 100  # beyond the last bound
-    assert percentile(counts, 0.99) == LATENCY[-1] * 1000
+    assert estimate_quantile(counts, 0.99) == LATENCY[-1] * 1000
 
 
 @given(st.lists(st.integers(0, 10**6), min_size=1, max_size=60), st.integers(0, 10**6))
@@ -80,7 +86,7 @@ def test_nothing_is_drawn_outside(values: list[int], more: int) -> None:
     """Columns on top of each other and lines stay between the bottom and the top."""
     starts = [NOW + timedelta(minutes=number) for number in range(len(values))]
     given = [("a", "one", list(values)), ("b", "two", [more] * len(values))]
-    for plot in (columns("x", starts, given), lines("x", "", "", starts, given)):  # type: ignore[arg-type]  # ints are floats
+    for plot in (draw_columns("x", starts, given), draw_lines("x", "", "", starts, given)):  # type: ignore[arg-type]  # ints are floats
         for series in plot.series:
             for x, y in re.findall(r"[ML]([\d.]+) ([\d.e-]+)", series.path):
                 assert 0 <= float(x) <= plot.width

@@ -1,4 +1,4 @@
-"""What administrators call with a key. One router, and no way onto it without a key."""
+"""The admin API. All routes are on one router, which requires an administrator's key."""
 
 from hlas.api.admin import audit, conversations, knowledge, tenants, visitor_keys
 from hlas.api.admin.access import router

@@ -1,10 +1,9 @@
-"""Who asks, what they may touch, and what every route of administrators has in common."""
+"""Authentication and authorisation of administrators, and what all their routes share."""
 
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, TypeVar
-from uuid import UUID
+from typing import Annotated, TypeVar
 
 import orjson
 from fastapi import APIRouter, Depends, Header, Path, Request, Response
@@ -19,21 +18,22 @@ from hlas.operators import administrators
 from hlas.operators.administrators import Administrator
 from hlas.services import Services
 from hlas.store.db import Confined, Database
-from hlas.tenants import revisions, tenants
+from hlas.tenants import tenants
 from hlas.tenants.audit import Change
 from hlas.tenants.revisions import Expected
+from hlas.tenants.tenants import Tenant
 from hlas.visitors import sessions
 
 Content = TypeVar("Content", bound=BaseModel)
 
 _TAG = re.compile(r'(W/)?"([\x21\x23-\x7e]*)"')
-# Only so that the documentation knows where the key goes; it is read and judged below.
+# For the OpenAPI document only: the key is read and checked below.
 _documented = HTTPBearer(auto_error=False, scheme_name="AdminKey", description="hlas_...")
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """An administrator, and a database that shows them their tenants and no other."""
+    """An administrator, and a database that is limited to their tenants."""
 
     administrator: Administrator
     database: Database
@@ -48,7 +48,7 @@ class Access:
 
 
 def reach(services: Services, administrator: Administrator) -> Database:
-    """A tenant's administrator is held to the tenant by the database itself."""
+    """The database itself limits a tenant's administrator to the tenant."""
     if administrator.is_operator:
         return services.operators
     assert administrator.tenant_id is not None
@@ -56,9 +56,9 @@ def reach(services: Services, administrator: Administrator) -> Database:
 
 
 async def require_room(request: Request, secret: str) -> None:
-    """Refuse an address with too many bad tries, unless the secret is a good one.
+    """Refuse an address with too many failed attempts, unless the secret is valid.
 
-    So nobody is locked out by whoever shares the address, and a bad try costs a hash and no SQL.
+    Others at the same address are not locked out, and a guess costs a hash and no SQL.
     """
     services: Services = request.app.state.services
     try:
@@ -95,21 +95,16 @@ async def require_operator(access: Admin) -> Access:
 
 async def require_tenant(
     access: Admin, slug: Annotated[str, Path(pattern=tenants.SLUG, description="the tenant's slug")]
-) -> dict[str, Any]:
-    """The tenant of the path, if it is there for this administrator."""
-    found = await tenants.by_slug(access.database, slug)
-    log.bind(tenant_id=found["id"])
-    return found
+) -> Tenant:
+    """The tenant of the path, if this administrator may see it."""
+    tenant = await tenants.find_tenant(access.database, slug)
+    log.bind(tenant_id=str(tenant.id))
+    return tenant
 
 
-async def require_tenant_id(tenant: Annotated[dict[str, Any], Depends(require_tenant)]) -> UUID:
-    return UUID(tenant["id"])
-
-
-# In a signature these stand in this order, so that who may not ask learns nothing else.
+# A signature has these in this order, so that an unauthorised caller learns nothing else.
 Operator = Annotated[Access, Depends(require_operator)]
-Tenant = Annotated[dict[str, Any], Depends(require_tenant)]
-TenantId = Annotated[UUID, Depends(require_tenant_id)]
+PathTenant = Annotated[Tenant, Depends(require_tenant)]
 
 router = APIRouter(
     prefix=ADMIN,
@@ -120,7 +115,7 @@ router = APIRouter(
 
 
 class Parameters(BaseModel):
-    """Query parameters: unknown ones are refused, since a misspelt filter would show too much."""
+    """Query parameters. Unknown ones are refused: a misspelt filter would show too much."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -129,8 +124,8 @@ class Page(Parameters):
     limit: int = Field(50, ge=1, le=100)
 
 
-def content(model: type[Content]) -> Callable[..., Awaitable[Content]]:
-    """The body as a model, read only once the key was found good."""
+def read_body(model: type[Content]) -> Callable[..., Awaitable[Content]]:
+    """A dependency that parses the body, which is read only after the key is verified."""
 
     async def read(request: Request, _: Admin) -> Content:
         try:
@@ -141,29 +136,33 @@ def content(model: type[Content]) -> Callable[..., Awaitable[Content]]:
     return read
 
 
-async def if_match(
+async def read_if_match(
     _: Admin, request: Request, documented: Annotated[str, Header(alias="If-Match")] = ""
 ) -> Expected:
-    """The states the caller is ready to change; `*` is any."""
-    del documented  # read raw: it may come in several lines
+    """The revisions the caller is ready to change; `*` is any."""
+    del documented  # read raw: the header may be repeated
     values = request.scope[REQUEST].values(b"if-match")
     if not values:
         raise errors.PreconditionRequired
     joined = ", ".join(values).strip()
     if joined == "*":
         return None
-    # A weak tag says alike, not the same, so it matches nothing here.
+    # If-Match uses the strong comparison, in which a weak tag matches nothing (RFC 9110).
     return frozenset(tag for weak, tag in _TAG.findall(joined) if not weak)
 
 
-IfMatch = Annotated[Expected, Depends(if_match)]
+IfMatch = Annotated[Expected, Depends(read_if_match)]
 
 
 def answer(
-    value: Any, status: int = 200, *, tagged: bool = False, headers: dict[str, str] | None = None
+    value: object,
+    status: int = 200,
+    *,
+    revision: str | None = None,
+    headers: dict[str, str] | None = None,
 ) -> Response:
-    """JSON that nobody keeps; `tagged` with what If-Match will want."""
-    extra = {"ETag": f'"{revisions.tag(value)}"'} if tagged else {}
+    """A JSON response that is not cached; `revision` is its ETag, for If-Match."""
+    extra = {} if revision is None else {"ETag": f'"{revision}"'}
     return Response(
         orjson.dumps(value),
         status,
@@ -172,6 +171,5 @@ def answer(
     )
 
 
-def page_of(name: str, items: list[dict[str, Any]], following: Any) -> Response:
-    cursor = None if following is None else str(following)
-    return answer({name: items, "next_cursor": cursor})
+def answer_page(name: str, items: Sequence[object], cursor: object) -> Response:
+    return answer({name: items, "next_cursor": None if cursor is None else str(cursor)})

@@ -1,65 +1,25 @@
-"""Visitors' conversations: searched, read, closed."""
+"""Visitors' conversations: search, read and close."""
 
-from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated
 from uuid import UUID
 
 from fastapi import Query, Response
 from pydantic import AwareDatetime, BaseModel, Field
 
-from hlas.api.admin.access import Admin, Page, TenantId, answer, page_of, router
+from hlas.api.admin.access import Admin, Page, PathTenant, answer, answer_page, router
 from hlas.api.documentation import problems
 from hlas.conversations import conversations
-from hlas.conversations.conversations import Search, Status
-from hlas.conversations.messages import Role
+from hlas.conversations.conversations import Conversation, Message, Search, Status, Summary
 from hlas.payloads import Line
 
 HIGHEST_SEQ = 2_000_000_000
 
 
-class LastMessage(BaseModel):
-    role: Role
-    text: str = Field(description="its first 160 characters")
-
-
-class Summary(BaseModel):
-    id: UUID
-    status: Status
-    visitor_id: str | None
-    is_verified: bool = Field(description="the tenant signed the visitor's id")
-    origin: str
-    messages: int
-    created_at: datetime
-    last_message_at: datetime | None
-    last_message: LastMessage | None
-
-
 class Summaries(BaseModel):
     conversations: list[Summary]
     next_cursor: UUID | None = Field(
-        description="where to go on; a page of a search may be empty and still have one"
+        description="of the next page; an empty page of a search may have one, too"
     )
-
-
-class Conversation(BaseModel):
-    id: UUID
-    status: Status
-    visitor_id: str | None
-    is_verified: bool = Field(description="the tenant signed the visitor's id")
-    origin: str
-    metadata: dict[str, Any]
-    messages: int
-    created_at: datetime
-    last_message_at: datetime | None
-
-
-class Message(BaseModel):
-    id: UUID
-    seq: int
-    role: Role
-    content: str
-    metadata: dict[str, Any]
-    created_at: datetime
 
 
 class Messages(BaseModel):
@@ -71,10 +31,10 @@ class SearchPage(Page):
     cursor: UUID | None = Field(None, description="a `next_cursor`")
     status: Status | None = None
     visitor_id: Annotated[Line, Field(max_length=128)] | None = None
-    since: AwareDatetime | None = Field(None, description="began at this moment or later")
-    until: AwareDatetime | None = Field(None, description="began before this moment")
+    since: AwareDatetime | None = Field(None, description="started at this moment or later")
+    until: AwareDatetime | None = Field(None, description="started before this moment")
     text: Annotated[Line, Field(min_length=2, max_length=200)] | None = Field(
-        None, description="in some message; neither case nor accents matter"
+        None, description="in any message; case and accents are ignored"
     )
 
 
@@ -89,18 +49,18 @@ class MessagesPage(Page):
     responses=problems(404, 422),
 )
 async def find_conversations(
-    access: Admin, tenant_id: TenantId, page: Annotated[SearchPage, Query()]
+    access: Admin, tenant: PathTenant, page: Annotated[SearchPage, Query()]
 ) -> Response:
     """Newest first. Follow `next_cursor` until it is null."""
     search = Search(page.status, page.visitor_id, page.since, page.until, page.text)
-    found, following = await conversations.find(
+    found, cursor = await conversations.find(
         access.database,
-        tenant_id,
+        tenant.id,
         search,
         before=page.cursor,
         limit=page.limit,
     )
-    return page_of("conversations", found, following)
+    return answer_page("conversations", found, cursor)
 
 
 @router.get(
@@ -109,8 +69,9 @@ async def find_conversations(
     summary="Read about a conversation",
     responses=problems(404, 422),
 )
-async def read_conversation(access: Admin, tenant_id: TenantId, conversation_id: UUID) -> Response:
-    return answer(await conversations.by_id(access.database, tenant_id, conversation_id))
+async def read_conversation(access: Admin, tenant: PathTenant, conversation_id: UUID) -> Response:
+    found = await conversations.find_conversation(access.database, tenant.id, conversation_id)
+    return answer(found)
 
 
 @router.get(
@@ -121,19 +82,19 @@ async def read_conversation(access: Admin, tenant_id: TenantId, conversation_id:
 )
 async def read_messages(
     access: Admin,
-    tenant_id: TenantId,
+    tenant: PathTenant,
     conversation_id: UUID,
     page: Annotated[MessagesPage, Query()],
 ) -> Response:
     """Oldest first, by seq."""
-    found, following = await conversations.transcript(
+    found, cursor = await conversations.read_messages(
         access.database,
-        tenant_id,
+        tenant.id,
         conversation_id,
         after=page.cursor,
         limit=page.limit,
     )
-    return answer({"messages": found, "next_cursor": following})
+    return answer({"messages": found, "next_cursor": cursor})
 
 
 @router.post(
@@ -142,7 +103,7 @@ async def read_messages(
     summary="Close a conversation",
     responses=problems(404, 413, 415, 422),
 )
-async def close_conversation(access: Admin, tenant_id: TenantId, conversation_id: UUID) -> Response:
-    """It takes no more messages; its visitor opens another by opening a session."""
-    closed = await conversations.close(access.database, tenant_id, conversation_id, access.change)
+async def close_conversation(access: Admin, tenant: PathTenant, conversation_id: UUID) -> Response:
+    """It accepts no more messages; the visitor starts another one by opening a session."""
+    closed = await conversations.close(access.database, tenant.id, conversation_id, access.change)
     return answer(closed)

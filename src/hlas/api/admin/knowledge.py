@@ -1,6 +1,5 @@
 """A tenant's questions and answers."""
 
-from datetime import datetime
 from typing import Annotated
 from uuid import UUID
 
@@ -11,27 +10,33 @@ from hlas.api.admin.access import (
     Admin,
     IfMatch,
     Page,
-    Tenant,
-    TenantId,
+    PathTenant,
     answer,
-    content,
-    page_of,
+    answer_page,
+    read_body,
     router,
 )
 from hlas.api.documentation import problems, takes
 from hlas.knowledge import entries as knowledge
-from hlas.knowledge.entries import LONGEST_ANSWER, LONGEST_KEYWORD, LONGEST_QUESTION, MOST_KEYWORDS
+from hlas.knowledge.entries import (
+    LONGEST_ANSWER,
+    LONGEST_KEYWORD,
+    LONGEST_QUESTION,
+    MOST_KEYWORDS,
+    Entry,
+    StoredEntry,
+)
 from hlas.knowledge.language import Language
 from hlas.payloads import one_line, storable
 
 
-def _trimmed(longest: int) -> StringConstraints:
+def _trim(longest: int) -> StringConstraints:
     return StringConstraints(strip_whitespace=True, min_length=1, max_length=longest)
 
 
-Question = Annotated[str, _trimmed(LONGEST_QUESTION), AfterValidator(one_line)]
-Answer = Annotated[str, _trimmed(LONGEST_ANSWER), AfterValidator(storable)]
-Keyword = Annotated[str, _trimmed(LONGEST_KEYWORD), AfterValidator(one_line)]
+Question = Annotated[str, _trim(LONGEST_QUESTION), AfterValidator(one_line)]
+Answer = Annotated[str, _trim(LONGEST_ANSWER), AfterValidator(storable)]
+Keyword = Annotated[str, _trim(LONGEST_KEYWORD), AfterValidator(one_line)]
 
 
 class NewEntry(BaseModel):
@@ -40,20 +45,14 @@ class NewEntry(BaseModel):
     question: Question
     answer: Answer
     keywords: list[Keyword] = Field(default_factory=list, max_length=MOST_KEYWORDS)
-    language: Language | None = Field(None, description="null: any")
+    language: Language | None = Field(None, description="null: any language")
 
-    def entry(self) -> knowledge.Entry:
-        return knowledge.Entry(self.question, self.answer, tuple(self.keywords), self.language)
-
-
-class Entry(NewEntry):
-    id: UUID
-    created_at: datetime
-    updated_at: datetime
+    def entry(self) -> Entry:
+        return Entry(self.question, self.answer, tuple(self.keywords), self.language)
 
 
 class Entries(BaseModel):
-    entries: list[Entry]
+    entries: list[StoredEntry]
     next_cursor: UUID | None
 
 
@@ -68,57 +67,59 @@ class EntriesPage(Page):
     responses=problems(404, 422),
 )
 async def list_entries(
-    access: Admin, tenant_id: TenantId, page: Annotated[EntriesPage, Query()]
+    access: Admin, tenant: PathTenant, page: Annotated[EntriesPage, Query()]
 ) -> Response:
-    found = await knowledge.paged(access.database, tenant_id, page.cursor, page.limit + 1)
-    more = len(found) > page.limit
-    return page_of("entries", found[: page.limit], found[page.limit - 1]["id"] if more else None)
+    found, cursor = await knowledge.page_entries(
+        access.database, tenant.id, page.cursor, page.limit
+    )
+    return answer_page("entries", found, cursor)
 
 
 @router.post(
     "/tenants/{slug}/knowledge",
     status_code=201,
-    response_model=Entry,
+    response_model=StoredEntry,
     summary="Add a question and its answer",
     responses=problems(404, 408, 409, 413, 415, 422),
     openapi_extra=takes(NewEntry),
 )
 async def add_entry(
-    access: Admin, tenant: Tenant, new: Annotated[NewEntry, Depends(content(NewEntry))]
+    access: Admin, tenant: PathTenant, new: Annotated[NewEntry, Depends(read_body(NewEntry))]
 ) -> Response:
-    added = await knowledge.add(access.database, UUID(tenant["id"]), new.entry(), access.change)
-    headers = {"Location": f"/admin/tenants/{tenant['slug']}/knowledge/{added['id']}"}
-    return answer(added, 201, tagged=True, headers=headers)
+    added = await knowledge.add(access.database, tenant.id, new.entry(), access.change)
+    headers = {"Location": f"/admin/tenants/{tenant.slug}/knowledge/{added.id}"}
+    return answer(added, 201, revision=added.revision, headers=headers)
 
 
 @router.get(
     "/tenants/{slug}/knowledge/{entry_id}",
-    response_model=Entry,
+    response_model=StoredEntry,
     summary="Read an entry",
     responses=problems(404, 422),
 )
-async def read_entry(access: Admin, tenant_id: TenantId, entry_id: UUID) -> Response:
-    return answer(await knowledge.by_id(access.database, tenant_id, entry_id), tagged=True)
+async def read_entry(access: Admin, tenant: PathTenant, entry_id: UUID) -> Response:
+    found = await knowledge.find_entry(access.database, tenant.id, entry_id)
+    return answer(found, revision=found.revision)
 
 
 @router.put(
     "/tenants/{slug}/knowledge/{entry_id}",
-    response_model=Entry,
+    response_model=StoredEntry,
     summary="Replace an entry",
     responses=problems(404, 408, 409, 412, 413, 415, 422, 428),
     openapi_extra=takes(NewEntry),
 )
 async def replace_entry(
     access: Admin,
-    tenant_id: TenantId,
+    tenant: PathTenant,
     entry_id: UUID,
     expected: IfMatch,
-    new: Annotated[NewEntry, Depends(content(NewEntry))],
+    new: Annotated[NewEntry, Depends(read_body(NewEntry))],
 ) -> Response:
     changed = await knowledge.update(
-        access.database, tenant_id, entry_id, new.entry(), expected, access.change
+        access.database, tenant.id, entry_id, new.entry(), expected, access.change
     )
-    return answer(changed, tagged=True)
+    return answer(changed, revision=changed.revision)
 
 
 @router.delete(
@@ -128,7 +129,7 @@ async def replace_entry(
     responses=problems(404, 412, 413, 415, 422, 428),
 )
 async def remove_entry(
-    access: Admin, tenant_id: TenantId, entry_id: UUID, expected: IfMatch
+    access: Admin, tenant: PathTenant, entry_id: UUID, expected: IfMatch
 ) -> Response:
-    await knowledge.remove_one(access.database, tenant_id, entry_id, expected, access.change)
+    await knowledge.remove_entry(access.database, tenant.id, entry_id, expected, access.change)
     return Response(status_code=204)

@@ -1,7 +1,6 @@
 """Tenants, their domains, looks and limits."""
 
-from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import Depends, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
@@ -12,10 +11,10 @@ from hlas.api.admin.access import (
     Operator,
     Page,
     Parameters,
-    Tenant,
+    PathTenant,
     answer,
-    content,
-    page_of,
+    answer_page,
+    read_body,
     router,
 )
 from hlas.api.documentation import problems, takes
@@ -24,8 +23,8 @@ from hlas.tenants.tenants import (
     OPERATORS_ONLY,
     SLUG,
     Domain,
-    IdentityMode,
     NewTenant,
+    Tenant,
     TenantChanges,
 )
 
@@ -37,22 +36,8 @@ class Me(BaseModel):
     tenant: str | None = Field(description="the slug of the only tenant this key reaches")
 
 
-class TenantAnswer(BaseModel):
-    id: str
-    slug: str
-    name: str
-    is_active: bool
-    domains: list[str]
-    ui_config: dict[str, Any]
-    fallback_text: str | None
-    limits: dict[str, str]
-    retention_days: int | None
-    identity_mode: IdentityMode
-    created_at: datetime
-
-
 class Tenants(BaseModel):
-    tenants: list[TenantAnswer]
+    tenants: list[Tenant]
     next_cursor: str | None
 
 
@@ -74,7 +59,7 @@ class DomainQuery(Parameters):
     domain: Domain
 
 
-@router.get("/me", response_model=Me, summary="Whose key this is")
+@router.get("/me", response_model=Me, summary="Read about the key in use")
 async def read_me(access: Admin) -> Response:
     who = access.administrator
     return answer(
@@ -89,22 +74,22 @@ async def read_me(access: Admin) -> Response:
 
 @router.get("/tenants", response_model=Tenants, summary="List tenants", responses=problems(422))
 async def list_tenants(access: Admin, page: Annotated[TenantsPage, Query()]) -> Response:
-    """By slug; a tenant's own key sees that tenant alone."""
-    found = await tenants.listed(access.database, after=page.cursor, limit=page.limit + 1)
-    more = len(found) > page.limit
-    return page_of("tenants", found[: page.limit], found[page.limit - 1]["slug"] if more else None)
+    """By slug; a tenant's own key sees only that tenant."""
+    found = await tenants.list_tenants(access.database, after=page.cursor, limit=page.limit + 1)
+    cursor = found[page.limit - 1].slug if len(found) > page.limit else None
+    return answer_page("tenants", found[: page.limit], cursor)
 
 
 @router.post(
     "/tenants",
     status_code=201,
-    response_model=TenantAnswer,
+    response_model=Tenant,
     summary="Add a tenant (operators)",
     responses=problems(408, 409, 413, 415, 422),
     openapi_extra=takes(NewTenant),
 )
 async def add_tenant(
-    access: Operator, new: Annotated[NewTenant, Depends(content(NewTenant))]
+    access: Operator, new: Annotated[NewTenant, Depends(read_body(NewTenant))]
 ) -> Response:
     added = await tenants.add(
         access.database,
@@ -115,39 +100,40 @@ async def add_tenant(
         fallback_text=new.fallback_text,
         change=access.change,
     )
-    return answer(added, 201, tagged=True, headers={"Location": f"/admin/tenants/{new.slug}"})
+    headers = {"Location": f"/admin/tenants/{added.slug}"}
+    return answer(added, 201, revision=added.revision, headers=headers)
 
 
 @router.get(
     "/tenants/{slug}",
-    response_model=TenantAnswer,
+    response_model=Tenant,
     summary="Read a tenant",
     responses=problems(404, 422),
 )
-async def read_tenant(tenant: Tenant) -> Response:
-    return answer(tenant, tagged=True)
+async def read_tenant(tenant: PathTenant) -> Response:
+    return answer(tenant, revision=tenant.revision)
 
 
 @router.patch(
     "/tenants/{slug}",
-    response_model=TenantAnswer,
+    response_model=Tenant,
     summary="Change a tenant",
     responses=problems(404, 408, 412, 413, 415, 422, 428),
     openapi_extra=takes(TenantChanges),
 )
 async def update_tenant(
     access: Admin,
-    tenant: Tenant,
+    tenant: PathTenant,
     expected: IfMatch,
-    changes: Annotated[TenantChanges, Depends(content(TenantChanges))],
+    changes: Annotated[TenantChanges, Depends(read_body(TenantChanges))],
 ) -> Response:
-    """What is left out stays; `ui_config` and `limits` are replaced as a whole."""
+    """Fields left out keep their values; `ui_config` and `limits` are replaced as a whole."""
     if changes.model_fields_set & OPERATORS_ONLY:
         access.require_operator()
     changed = await tenants.update(
-        access.database, tenant["slug"], changes.given(), expected, access.change
+        access.database, tenant.slug, changes.list_changes(), expected, access.change
     )
-    return answer(changed, tagged=True)
+    return answer(changed, revision=changed.revision)
 
 
 @router.delete(
@@ -156,8 +142,8 @@ async def update_tenant(
     summary="Delete a tenant with all its conversations (operators)",
     responses=problems(404, 412, 413, 415, 422, 428),
 )
-async def remove_tenant(access: Operator, tenant: Tenant, expected: IfMatch) -> Response:
-    await tenants.remove(access.database, tenant["slug"], access.change, expected)
+async def remove_tenant(access: Operator, tenant: PathTenant, expected: IfMatch) -> Response:
+    await tenants.remove(access.database, tenant.slug, access.change, expected)
     return Response(status_code=204)
 
 
@@ -167,8 +153,8 @@ async def remove_tenant(access: Operator, tenant: Tenant, expected: IfMatch) -> 
     summary="End every visitor's session of a tenant",
     responses=problems(404, 413, 415, 422),
 )
-async def sign_out(access: Admin, tenant: Tenant) -> Response:
-    await tenants.sign_out(access.database, tenant["slug"], access.change)
+async def sign_out(access: Admin, tenant: PathTenant) -> Response:
+    await tenants.sign_out(access.database, tenant.slug, access.change)
     return Response(status_code=204)
 
 
@@ -178,8 +164,8 @@ async def sign_out(access: Admin, tenant: Tenant) -> Response:
     summary="List a tenant's domains",
     responses=problems(404, 422),
 )
-async def list_domains(tenant: Tenant) -> Response:
-    return answer({"domains": tenant["domains"]})
+async def list_domains(tenant: PathTenant) -> Response:
+    return answer({"domains": tenant.domains})
 
 
 @router.post(
@@ -191,10 +177,10 @@ async def list_domains(tenant: Tenant) -> Response:
     openapi_extra=takes(NewDomain),
 )
 async def add_domain(
-    access: Operator, tenant: Tenant, new: Annotated[NewDomain, Depends(content(NewDomain))]
+    access: Operator, tenant: PathTenant, new: Annotated[NewDomain, Depends(read_body(NewDomain))]
 ) -> Response:
-    """Answers with the domain as it is kept."""
-    added = await tenants.add_domain(access.database, tenant["slug"], new.domain, access.change)
+    """Answers with the domain as it is stored."""
+    added = await tenants.add_domain(access.database, tenant.slug, new.domain, access.change)
     return answer({"domain": added}, 201)
 
 
@@ -205,7 +191,7 @@ async def add_domain(
     responses=problems(404, 413, 415, 422),
 )
 async def remove_domain(
-    access: Operator, tenant: Tenant, query: Annotated[DomainQuery, Query()]
+    access: Operator, tenant: PathTenant, query: Annotated[DomainQuery, Query()]
 ) -> Response:
-    await tenants.remove_domain(access.database, tenant["slug"], query.domain, access.change)
+    await tenants.remove_domain(access.database, tenant.slug, query.domain, access.change)
     return Response(status_code=204)

@@ -1,21 +1,20 @@
 """The keys a tenant's server signs its visitors' identities with."""
 
-from datetime import datetime
 from typing import Annotated
-from uuid import UUID
 
 from fastapi import Depends, Path, Response
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
-from hlas.api.admin.access import Admin, Tenant, TenantId, answer, content, router
+from hlas.api.admin.access import Admin, PathTenant, answer, read_body, router
 from hlas.api.documentation import problems, takes
 from hlas.tenants import visitor_keys
+from hlas.tenants.visitor_keys import AddedVisitorKey, VisitorKey
 from hlas.visitors import identities
-from hlas.visitors.identities import Algorithm, Key
+from hlas.visitors.identities import Key
 
 
-def _public_key(pem: str) -> str:
+def _check_public_key(pem: str) -> str:
     try:
         identities.read_public_key(pem)
     except ValueError:
@@ -26,24 +25,14 @@ def _public_key(pem: str) -> str:
 class NewVisitorKey(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    public_key: Annotated[str, AfterValidator(_public_key)] | None = Field(
-        None, description="PEM: P-256 for ES256, RSA for RS256; null: a secret for HS256 is made"
+    public_key: Annotated[str, AfterValidator(_check_public_key)] | None = Field(
+        None, description="PEM: P-256 for ES256, RSA for RS256; null: make a secret for HS256"
     )
 
-    def key(self) -> Key:
+    def make_key(self) -> Key:
         if self.public_key is None:
             return identities.make_secret()
         return identities.read_public_key(self.public_key)
-
-
-class VisitorKey(BaseModel):
-    kid: str = Field(description="what tokens name the key by, in their header")
-    algorithm: Algorithm
-    created_at: datetime
-
-
-class AddedVisitorKey(VisitorKey):
-    secret: str | None = Field(description="of HS256, here and never again")
 
 
 class VisitorKeys(BaseModel):
@@ -56,8 +45,8 @@ class VisitorKeys(BaseModel):
     summary="List the keys for visitors' identities",
     responses=problems(404, 422),
 )
-async def list_visitor_keys(access: Admin, tenant_id: TenantId) -> Response:
-    return answer({"visitor_keys": await visitor_keys.listed(access.database, tenant_id)})
+async def list_visitor_keys(access: Admin, tenant: PathTenant) -> Response:
+    return answer({"visitor_keys": await visitor_keys.list_keys(access.database, tenant.id)})
 
 
 @router.post(
@@ -69,14 +58,16 @@ async def list_visitor_keys(access: Admin, tenant_id: TenantId) -> Response:
     openapi_extra=takes(NewVisitorKey),
 )
 async def add_visitor_key(
-    access: Admin, tenant: Tenant, new: Annotated[NewVisitorKey, Depends(content(NewVisitorKey))]
+    access: Admin,
+    tenant: PathTenant,
+    new: Annotated[NewVisitorKey, Depends(read_body(NewVisitorKey))],
 ) -> Response:
-    """A public key of the tenant's, or a secret that is made here and shown this once."""
-    key = new.key()
-    added = await visitor_keys.add(access.database, UUID(tenant["id"]), key, access.change)
+    """Add a public key, or make a secret and show it this once."""
+    key = new.make_key()
+    added = await visitor_keys.add(access.database, tenant.id, key, access.change)
     secret = key.material if new.public_key is None else None
-    headers = {"Location": f"/admin/tenants/{tenant['slug']}/visitor-keys"}
-    return answer({**added, "secret": secret}, 201, headers=headers)
+    headers = {"Location": f"/admin/tenants/{tenant.slug}/visitor-keys"}
+    return answer(added.with_secret(secret), 201, headers=headers)
 
 
 @router.delete(
@@ -87,9 +78,9 @@ async def add_visitor_key(
 )
 async def remove_visitor_key(
     access: Admin,
-    tenant_id: TenantId,
-    kid: Annotated[str, Path(pattern="^[0-9a-f]{16}$", description="as it is listed")],
+    tenant: PathTenant,
+    kid: Annotated[str, Path(pattern="^[0-9a-f]{16}$", description="the key's id, as listed")],
 ) -> Response:
-    """What it signed opens no session any more; open ones go on, see `sign-out`."""
-    await visitor_keys.remove(access.database, tenant_id, kid, access.change)
+    """Refuses new sessions with what it signed; open ones continue, see `sign-out`."""
+    await visitor_keys.remove(access.database, tenant.id, kid, access.change)
     return Response(status_code=204)

@@ -1,4 +1,4 @@
-"""The console: pages for administrators. One router, and no way onto it without signing in."""
+"""The console: pages for administrators. All are on one router, which requires a sign-in."""
 
 from fastapi import APIRouter, Response
 
@@ -16,9 +16,9 @@ from hlas.api.console import (
 from hlas.api.console.access import router as guarded
 
 
-# Last of all: an address of the console that leads nowhere still gets a page.
+# Must be the last route: an unknown address of the console answers with a page, too.
 @guarded.get("/{rest:path}")
-async def nothing_here() -> Response:
+async def refuse_unknown() -> Response:
     raise errors.NotFound
 
 

@@ -1,4 +1,4 @@
-"""Who is signed in, and what every page of the console has in common."""
+"""Authentication at the console, and what all its pages share."""
 
 import re
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
@@ -21,7 +21,7 @@ from hlas.http.gate import ADMIN
 from hlas.operators import sign_ins
 from hlas.services import Services
 from hlas.tenants import tenants
-from hlas.tenants.tenants import SLUG
+from hlas.tenants.tenants import SLUG, Tenant
 from hlas.visitors.origins import Origin
 
 CONSOLE = "/console"
@@ -34,7 +34,7 @@ Form = dict[str, str]
 
 
 class SignInNeeded(Exception):
-    """Nobody is signed in; after signing in they go on where they were."""
+    """Nobody is signed in; signing in leads back to the page that was asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +44,19 @@ class Visit(Access):
     secret: str
     request: Request
 
-    def page(self, template: str, status: int = 200, **values: Any) -> Response:
-        """A page as this administrator sees it; `policy` changes lines of its content policy."""
+    def page(
+        self,
+        template: str,
+        status: int = 200,
+        *,
+        policy: dict[str, str] | None = None,
+        **values: object,
+    ) -> Response:
+        """A page for this administrator; `policy` overrides parts of its content policy."""
         return pages.page(
             template,
             status,
+            policy=policy,
             me=self.administrator,
             form_token=sign_ins.form_token(self.secret),
             path=self.request.url.path,
@@ -58,12 +66,12 @@ class Visit(Access):
 
 
 class ConsoleRoute(APIRoute):
-    """People get pages: also when something is refused or nobody is signed in."""
+    """Answers with pages, also to refusals and when nobody is signed in."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle = super().get_route_handler()
 
-        async def handle_for_people(request: Request) -> Response:
+        async def handle_with_pages(request: Request) -> Response:
             try:
                 return await handle(request)
             except SignInNeeded:
@@ -83,16 +91,16 @@ class ConsoleRoute(APIRoute):
             answer.headers.update(refusal.headers)
             return answer
 
-        return handle_for_people
+        return handle_with_pages
 
 
 def go(path: str, done: str = "") -> Response:
-    """Elsewhere, with GET; `done` says there what has happened."""
+    """Redirect with GET; `done` names what that page reports as done."""
     return RedirectResponse(f"{path}?done={done}" if done else path, 303)
 
 
 def require_own_page(request: Request) -> None:
-    """Browsers say where a form comes from; what does not come from a page of ours is refused."""
+    """Refuse a form that does not come from a page of the console, as the browser reports it."""
     sites = request.scope[REQUEST].values(b"sec-fetch-site")
     origins = request.scope[REQUEST].values(b"origin")
     hosts = request.scope[REQUEST].values(b"host")
@@ -101,18 +109,18 @@ def require_own_page(request: Request) -> None:
 
 
 def _is_own(text: str, hosts: Sequence[str]) -> bool:
-    """Whether an Origin is that of the Host that was asked."""
+    """Whether an Origin belongs to the requested Host."""
     origin = Origin.parse(text)
     if origin is None or len(hosts) != 1:
         return False
-    # The scheme is the browser's, since a proxy may have ended TLS without telling us.
+    # The scheme is the browser's: a proxy may terminate TLS without passing that on.
     own = Origin.parse(f"{origin.scheme}://{hosts[0]}")
-    # Proxies may leave the port out of Host (nginx: `$host`).
+    # Proxies may omit the port from Host (nginx: `$host`).
     return own == origin or (own is not None and hosts[0].lower() == own.host == origin.host)
 
 
 async def read_form(request: Request, secret: str) -> Form:
-    """The fields of a form that carries the token of this secret."""
+    """The fields of a form; its token must belong to this secret."""
     try:
         text = (await request.scope[REQUEST].read()).decode()
         fields = parse_qsl(
@@ -127,14 +135,14 @@ async def read_form(request: Request, secret: str) -> Form:
 
 
 async def require_signed_in(request: Request) -> Visit:
-    """The guard of every page: someone signed in and, where something changes, our own form."""
+    """Require a sign-in and, for a change, a form of the console. Every page depends on this."""
     services: Services = request.app.state.services
     secret = cookies.read(request, cookies.SESSION)
     if not secret:
         raise SignInNeeded
     await require_room(request, secret)
     try:
-        administrator = await sign_ins.holder(services.operators, secret)
+        administrator = await sign_ins.find_administrator(services.operators, secret)
     except errors.InvalidAdminKey:
         await services.gate.consume(request.scope[REQUEST], ADMIN)
         raise SignInNeeded from None
@@ -149,42 +157,42 @@ async def require_signed_in(request: Request) -> Visit:
 Signed = Annotated[Visit, Depends(require_signed_in)]
 
 
-async def sent_form(_: Signed, request: Request) -> Form:
+async def get_form(_: Signed, request: Request) -> Form:
     form: Form = request.state.form
     return form
 
 
-async def require_tenant(visit: Signed, slug: Annotated[str, Path(pattern=SLUG)]) -> dict[str, Any]:
-    found = await tenants.by_slug(visit.database, slug)
-    log.bind(tenant_id=found["id"])
-    return found
+async def require_tenant(visit: Signed, slug: Annotated[str, Path(pattern=SLUG)]) -> Tenant:
+    tenant = await tenants.find_tenant(visit.database, slug)
+    log.bind(tenant_id=str(tenant.id))
+    return tenant
 
 
-async def chosen_tenant(visit: Visit, slug: str) -> dict[str, Any] | None:
-    """The tenant a list is narrowed to; one that is not there must not show everything."""
+async def find_chosen_tenant(visit: Visit, slug: str) -> Tenant | None:
+    """The tenant a list is filtered by; an unknown one is refused, so that it shows nothing."""
     if not slug:
         return None
     if not re.fullmatch(SLUG, slug):
         raise errors.NotFound
-    return await tenants.by_slug(visit.database, slug)
+    return await tenants.find_tenant(visit.database, slug)
 
 
-async def operator_only(visit: Signed) -> Visit:
+async def require_operator(visit: Signed) -> Visit:
     visit.require_operator()
     return visit
 
 
-Sent = Annotated[Form, Depends(sent_form)]
-Tenant = Annotated[dict[str, Any], Depends(require_tenant)]
-Operator = Annotated[Visit, Depends(operator_only)]
+Sent = Annotated[Form, Depends(get_form)]
+PathTenant = Annotated[Tenant, Depends(require_tenant)]
+Operator = Annotated[Visit, Depends(require_operator)]
 
 router = APIRouter(
     prefix=CONSOLE, dependencies=[Depends(require_signed_in)], route_class=ConsoleRoute
 )
 
 
-async def attempt(work: Awaitable[Any]) -> str | None:
-    """Try a change; what people can fix is a sentence for them, anything else goes on."""
+async def attempt(work: Awaitable[object]) -> str | None:
+    """Try a change and return the message of an error that the user can fix; raise others."""
     try:
         await work
     except errors.HlasError as error:
@@ -194,23 +202,23 @@ async def attempt(work: Awaitable[Any]) -> str | None:
     return None
 
 
-def complaints(error: ValidationError) -> dict[str, str]:
-    """What is wrong with each field, in words; the first problem of each."""
+def explain(error: ValidationError) -> dict[str, str]:
+    """A message for each invalid field, about its first problem."""
     found: dict[str, str] = {}
     for problem in error.errors(include_url=False, include_input=False):
         name = str(problem["loc"][0]) if problem["loc"] else ""
-        saying = pages.SAYINGS.get(problem["type"]) or pages.FORMS.get(name, "Invalid value.")
-        found.setdefault(name, saying.format(**problem.get("ctx", {})))
+        message = pages.MESSAGES.get(problem["type"]) or pages.FORMS.get(name, "Invalid value.")
+        found.setdefault(name, message.format(**problem.get("ctx", {})))
     return found
 
 
-def number(text: str) -> int | str:
-    """A whole number from a form; anything else stays text, for the model to refuse in words."""
+def parse_number(text: str) -> int | str:
+    """A whole number from a form; other text is returned as it is, for the model to refuse."""
     return int(text) if _NUMBER.fullmatch(text) else text
 
 
-def identifier(text: str | None) -> UUID | None:
-    """An id from an address; anything else is none."""
+def parse_id(text: str | None) -> UUID | None:
+    """An id from an address; None if it is not one."""
     try:
         return UUID(text) if text else None
     except ValueError:

@@ -1,17 +1,17 @@
-"""Visitors' conversations: searched, read while they go on, closed."""
+"""Visitors' conversations: search, read, follow and close."""
 
 from datetime import UTC, datetime, timedelta
-from typing import Any
 from uuid import UUID
 
 from fastapi import Request, Response
 
 from hlas.api.admin.access import answer
 from hlas.api.admin.conversations import HIGHEST_SEQ
-from hlas.api.console.access import CONSOLE, Signed, Tenant, go, identifier, router
+from hlas.api.console.access import CONSOLE, PathTenant, Signed, go, parse_id, router
 from hlas.api.console.overview import MOST_TENANTS
 from hlas.conversations import conversations
-from hlas.conversations.conversations import Search, Status
+from hlas.conversations.conversations import Message, Search, Status
+from hlas.store.db import Database
 from hlas.tenants import tenants
 
 PAGE = 25
@@ -20,26 +20,25 @@ MESSAGES = 100
 
 @router.get("/conversations")
 async def choose_tenant(visit: Signed, tenant: str = "") -> Response:
-    """Conversations belong to a tenant: straight there when it is given or the only one."""
-    known = await tenants.listed(visit.database, limit=MOST_TENANTS)
-    chosen = [one for one in known if one["slug"] == tenant] or known
+    """Redirect to the conversations of the given or only tenant, or let the user choose one."""
+    known = await tenants.list_tenants(visit.database, limit=MOST_TENANTS)
+    chosen = [one for one in known if one.slug == tenant] or known
     if len(chosen) == 1:
-        return go(f"{CONSOLE}/tenants/{chosen[0]['slug']}/conversations")
+        return go(f"{CONSOLE}/tenants/{chosen[0].slug}/conversations")
     return visit.page("choose.html", tenants=known)
 
 
 @router.get("/tenants/{slug}/conversations")
-async def find_conversations(visit: Signed, tenant: Tenant, request: Request) -> Response:
+async def find_conversations(visit: Signed, tenant: PathTenant, request: Request) -> Response:
     asked = {
         name: request.query_params.get(name, "").strip()[:200]
         for name in ("text", "visitor_id", "status", "since", "until", "empty")
     }
-    tenant_id = UUID(tenant["id"])
     found, following = await conversations.find(
         visit.database,
-        tenant_id,
-        _search(asked),
-        before=identifier(request.query_params.get("before")),
+        tenant.id,
+        _make_search(asked),
+        before=parse_id(request.query_params.get("before")),
         limit=PAGE,
     )
     return visit.page(
@@ -47,13 +46,13 @@ async def find_conversations(visit: Signed, tenant: Tenant, request: Request) ->
         tenant=tenant,
         asked={name: value for name, value in asked.items() if value},
         conversations=found,
-        words=await conversations.last_words(visit.database, tenant_id, found),
+        words=await conversations.find_last_words(visit.database, tenant.id, found),
         following=following,
     )
 
 
-def _search(asked: dict[str, str]) -> Search:
-    """What does not make sense is not searched for."""
+def _make_search(asked: dict[str, str]) -> Search:
+    """Values that are not valid are ignored."""
     status: Status | None = None
     if asked["status"] in {"open", "closed"}:
         status = "open" if asked["status"] == "open" else "closed"
@@ -61,15 +60,15 @@ def _search(asked: dict[str, str]) -> Search:
     return Search(
         status=status,
         visitor_id=asked["visitor_id"].replace("\0", "") or None,
-        since=_day(asked["since"]),
-        until=_day(asked["until"], following=True),
+        since=_parse_day(asked["since"]),
+        until=_parse_day(asked["until"], following=True),
         text=text if len(text) > 1 else None,
         empty=bool(asked["empty"]),
     )
 
 
-def _day(text: str, *, following: bool = False) -> datetime | None:
-    """When a day begins, or the one that follows it."""
+def _parse_day(text: str, *, following: bool = False) -> datetime | None:
+    """The start of a day, or of the following one."""
     try:
         begins = datetime.strptime(text, "%Y-%m-%d").replace(tzinfo=UTC)
         return begins + timedelta(days=1) if following else begins
@@ -79,11 +78,10 @@ def _day(text: str, *, following: bool = False) -> datetime | None:
 
 @router.get("/tenants/{slug}/conversations/{conversation_id}")
 async def read_conversation(
-    visit: Signed, tenant: Tenant, conversation_id: UUID, after: int = 0
+    visit: Signed, tenant: PathTenant, conversation_id: UUID, after: int = 0
 ) -> Response:
-    tenant_id = UUID(tenant["id"])
-    conversation = await conversations.by_id(visit.database, tenant_id, conversation_id)
-    shown, following = await _messages(visit.database, tenant_id, conversation_id, after)
+    conversation = await conversations.find_conversation(visit.database, tenant.id, conversation_id)
+    shown, following = await _read_messages(visit.database, tenant.id, conversation_id, after)
     return visit.page(
         "conversation.html",
         tenant=tenant,
@@ -93,25 +91,25 @@ async def read_conversation(
     )
 
 
-async def _messages(
-    database: Any, tenant_id: UUID, conversation_id: UUID, after: int
-) -> tuple[list[dict[str, Any]], int | None]:
+async def _read_messages(
+    database: Database, tenant_id: UUID, conversation_id: UUID, after: int
+) -> tuple[list[Message], int | None]:
     start = min(max(after, 0), HIGHEST_SEQ)
-    return await conversations.transcript(
+    return await conversations.read_messages(
         database, tenant_id, conversation_id, after=start, limit=MESSAGES
     )
 
 
 @router.get("/tenants/{slug}/conversations/{conversation_id}/messages")
 async def follow_conversation(
-    visit: Signed, tenant: Tenant, conversation_id: UUID, after: int = 0
+    visit: Signed, tenant: PathTenant, conversation_id: UUID, after: int = 0
 ) -> Response:
-    """For the page's script: what is new since the last message it has."""
-    shown, following = await _messages(visit.database, UUID(tenant["id"]), conversation_id, after)
+    """For the page's script: messages after the last one it has."""
+    shown, following = await _read_messages(visit.database, tenant.id, conversation_id, after)
     return answer({"messages": shown, "next_cursor": following})
 
 
 @router.post("/tenants/{slug}/conversations/{conversation_id}/close")
-async def close_conversation(visit: Signed, tenant: Tenant, conversation_id: UUID) -> Response:
-    await conversations.close(visit.database, UUID(tenant["id"]), conversation_id, visit.change)
-    return go(f"{CONSOLE}/tenants/{tenant['slug']}/conversations/{conversation_id}", "closed")
+async def close_conversation(visit: Signed, tenant: PathTenant, conversation_id: UUID) -> Response:
+    await conversations.close(visit.database, tenant.id, conversation_id, visit.change)
+    return go(f"{CONSOLE}/tenants/{tenant.slug}/conversations/{conversation_id}", "closed")

@@ -1,11 +1,11 @@
-"""The console's cookies: unreadable for scripts, never sent by other sites, short-lived."""
+"""The console's cookies: HttpOnly, SameSite=Strict and short-lived."""
 
 from fastapi import Request, Response
 
 from hlas.http.answer import Finish
 from hlas.http.asgi import REQUEST
 
-# Who is signed in, and which browser loaded the sign-in form.
+# The sign-in, and the browser that loaded the sign-in form.
 SESSION = "hlas_console"
 FORM = "hlas_console_form"
 
@@ -22,7 +22,7 @@ def read(request: Request, name: str) -> str:
 
 
 def write(request: Request, response: Response, name: str, value: str, seconds: int) -> None:
-    """Set a cookie; with `seconds` 0 the browser forgets it."""
+    """Set a cookie; 0 seconds deletes it."""
     tls = _is_tls(request)
     response.set_cookie(
         _full_name(request, name),
@@ -36,7 +36,7 @@ def write(request: Request, response: Response, name: str, value: str, seconds: 
 
 
 def _full_name(request: Request, name: str) -> str:
-    """Over TLS a browser takes `__Host-` from this host only, so no other host can plant it."""
+    """Over TLS, `__Host-` keeps other hosts of the domain from setting the cookie."""
     return f"__Host-{name}" if _is_tls(request) else name
 
 

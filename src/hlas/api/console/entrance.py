@@ -1,4 +1,4 @@
-"""The way in and out, and the files every page needs."""
+"""Signing in and out, the preview, and the files of all pages."""
 
 from collections.abc import Callable
 
@@ -27,11 +27,11 @@ from hlas.web import assets
 
 router = APIRouter(route_class=ConsoleRoute, dependencies=LIMITED)
 
-# How long a sign-in form works after it was loaded.
+# How long a sign-in form is valid after it was loaded.
 FORM_SECONDS = 3600
 FILES = ("console.css", "console.js", "preview.js", "icon.svg")
-# The preview runs the real widget, in a frame that is no part of the console: another origin,
-# no network, no way to the page around it.
+# The preview runs the real widget in a sandboxed frame: another origin, without network and
+# without access to the console.
 PREVIEW_POLICY = page_headers(
     connect_src="'none'",
     form_action="'none'",
@@ -46,7 +46,7 @@ async def sign_in_page(request: Request) -> Response:
 
 
 def _sign_in_page(request: Request, status: int = 200, problem: str | None = None) -> Response:
-    # One secret for all tabs of a browser, so that each of their forms works.
+    # One secret for all tabs of a browser, so that the form in each of them is valid.
     known = cookies.read(request, cookies.FORM)
     secret = known if sign_ins.is_secret(known) else sign_ins.new_secret()
     shown = pages.page(
@@ -99,7 +99,7 @@ async def sign_out(request: Request) -> Response:
 
 
 def _own(path: str) -> str:
-    """A page of the console, whatever an address asks for."""
+    """The path if it is a page of the console, or the console's first page."""
     plain = path.isascii() and path.isprintable() and not set(path) & set("\\?#")
     return (
         path if plain and (path + "/").startswith(CONSOLE + "/") and "//" not in path else CONSOLE
@@ -108,7 +108,7 @@ def _own(path: str) -> str:
 
 @router.get("/console/preview")
 async def preview() -> Response:
-    """The frame in which looks are tried on; the same for everybody, so it needs no sign-in."""
+    """The frame that previews looks; it is the same for everybody, so it needs no sign-in."""
     html = pages.environment().get_template("preview.html").render()
     return Response(
         html, headers={"Cache-Control": REVALIDATE, **PREVIEW_POLICY}, media_type="text/html"

@@ -1,6 +1,5 @@
-"""A tenant's questions and answers, and which of them a visitor's question would get."""
+"""A tenant's questions and answers, and a form to try out what a visitor would get."""
 
-from typing import Any
 from uuid import UUID
 
 from fastapi import Response
@@ -11,18 +10,19 @@ from hlas.api.admin.knowledge import NewEntry
 from hlas.api.console.access import (
     CONSOLE,
     Form,
+    PathTenant,
     Sent,
     Signed,
-    Tenant,
     Visit,
     attempt,
-    complaints,
+    explain,
     go,
-    identifier,
+    parse_id,
     router,
 )
 from hlas.knowledge import entries, language
-from hlas.tenants import revisions
+from hlas.knowledge.entries import Entry, StoredEntry
+from hlas.tenants.tenants import Tenant
 
 PAGE = 50
 LONGEST_QUESTION_TRIED = 500
@@ -30,13 +30,15 @@ WORTH_SHOWING = 0.01
 
 
 @router.get("/tenants/{slug}/knowledge")
-async def list_entries(visit: Signed, tenant: Tenant, after: str = "", ask: str = "") -> Response:
+async def list_entries(
+    visit: Signed, tenant: PathTenant, after: str = "", ask: str = ""
+) -> Response:
     return await _list_page(visit, tenant, after=after, ask=ask.strip()[:LONGEST_QUESTION_TRIED])
 
 
 async def _list_page(
     visit: Visit,
-    tenant: dict[str, Any],
+    tenant: Tenant,
     status: int = 200,
     *,
     after: str = "",
@@ -44,20 +46,18 @@ async def _list_page(
     form: Form | None = None,
     problems: dict[str, str] | None = None,
 ) -> Response:
-    tenant_id = UUID(tenant["id"])
-    found = await entries.paged(visit.database, tenant_id, identifier(after), PAGE + 1)
-    shown = found[:PAGE]
+    shown, following = await entries.page_entries(visit.database, tenant.id, parse_id(after), PAGE)
     matches = []
     if ask and "\0" not in ask:
-        spoken = language.detect(ask) or "en"
-        ranked = await entries.rank(visit.database, tenant["id"], ask, spoken)
+        detected = language.detect(ask) or "en"
+        ranked = await entries.rank(visit.database, str(tenant.id), ask, detected)
         matches = [match for match in ranked if match.confidence >= WORTH_SHOWING]
     return visit.page(
         "knowledge.html",
         status,
         tenant=tenant,
         entries=shown,
-        following=shown[-1]["id"] if len(found) > PAGE else None,
+        following=following,
         ask=ask,
         matches=matches,
         threshold=THRESHOLD,
@@ -66,7 +66,7 @@ async def _list_page(
     )
 
 
-def _entry(form: Form) -> entries.Entry:
+def _read_entry(form: Form) -> Entry:
     keywords = [word.strip() for word in form.get("keywords", "").split(",")]
     return NewEntry.model_validate(
         {
@@ -79,66 +79,65 @@ def _entry(form: Form) -> entries.Entry:
 
 
 @router.post("/tenants/{slug}/knowledge")
-async def add_entry(visit: Signed, tenant: Tenant, form: Sent) -> Response:
+async def add_entry(visit: Signed, tenant: PathTenant, form: Sent) -> Response:
     try:
-        entry = _entry(form)
+        entry = _read_entry(form)
     except ValidationError as error:
-        return await _list_page(visit, tenant, 422, form=form, problems=complaints(error))
-    problem = await attempt(entries.add(visit.database, UUID(tenant["id"]), entry, visit.change))
+        return await _list_page(visit, tenant, 422, form=form, problems=explain(error))
+    problem = await attempt(entries.add(visit.database, tenant.id, entry, visit.change))
     if problem:
         return await _list_page(visit, tenant, 409, form=form, problems={"question": problem})
-    return go(f"{CONSOLE}/tenants/{tenant['slug']}/knowledge", "added")
+    return go(f"{CONSOLE}/tenants/{tenant.slug}/knowledge", "added")
 
 
 @router.get("/tenants/{slug}/knowledge/{entry_id}")
-async def entry_page(visit: Signed, tenant: Tenant, entry_id: UUID) -> Response:
-    entry = await entries.by_id(visit.database, UUID(tenant["id"]), entry_id)
-    return _page(visit, tenant, entry)
+async def read_entry(visit: Signed, tenant: PathTenant, entry_id: UUID) -> Response:
+    entry = await entries.find_entry(visit.database, tenant.id, entry_id)
+    return _entry_page(visit, tenant, entry)
 
 
-def _page(
+def _entry_page(
     visit: Visit,
-    tenant: dict[str, Any],
-    entry: dict[str, Any],
+    tenant: Tenant,
+    entry: StoredEntry,
     status: int = 200,
     form: Form | None = None,
     problems: dict[str, str] | None = None,
 ) -> Response:
     shown = {
-        "question": entry["question"],
-        "answer": entry["answer"],
-        "keywords": ", ".join(entry["keywords"]),
-        "language": entry["language"] or "",
+        "question": entry.question,
+        "answer": entry.answer,
+        "keywords": ", ".join(entry.keywords),
+        "language": entry.language or "",
     }
     return visit.page(
         "entry.html",
         status,
         tenant=tenant,
         entry=entry,
-        revision=revisions.tag(entry),
+        revision=entry.revision,
         form=form or shown,
         problems=problems or {},
     )
 
 
 @router.post("/tenants/{slug}/knowledge/{entry_id}")
-async def change_entry(visit: Signed, tenant: Tenant, entry_id: UUID, form: Sent) -> Response:
-    tenant_id = UUID(tenant["id"])
-    stored = await entries.by_id(visit.database, tenant_id, entry_id)
+async def change_entry(visit: Signed, tenant: PathTenant, entry_id: UUID, form: Sent) -> Response:
+    stored = await entries.find_entry(visit.database, tenant.id, entry_id)
     try:
-        entry = _entry(form)
+        entry = _read_entry(form)
     except ValidationError as error:
-        return _page(visit, tenant, stored, 422, form, complaints(error))
+        return _entry_page(visit, tenant, stored, 422, form, explain(error))
     expected = frozenset({form.get("revision", "")})
     problem = await attempt(
-        entries.update(visit.database, tenant_id, entry_id, entry, expected, visit.change)
+        entries.update(visit.database, tenant.id, entry_id, entry, expected, visit.change)
     )
     if problem:
-        return _page(visit, tenant, stored, 409, form, {"question": problem})
-    return go(f"{CONSOLE}/tenants/{tenant['slug']}/knowledge", "saved")
+        return _entry_page(visit, tenant, stored, 409, form, {"question": problem})
+    return go(f"{CONSOLE}/tenants/{tenant.slug}/knowledge", "saved")
 
 
 @router.post("/tenants/{slug}/knowledge/{entry_id}/remove")
-async def remove_entry(visit: Signed, tenant: Tenant, entry_id: UUID) -> Response:
-    await entries.remove_one(visit.database, UUID(tenant["id"]), entry_id, change=visit.change)
-    return go(f"{CONSOLE}/tenants/{tenant['slug']}/knowledge", "removed")
+async def remove_entry(visit: Signed, tenant: PathTenant, entry_id: UUID) -> Response:
+    await entries.remove_entry(visit.database, tenant.id, entry_id, change=visit.change)
+    return go(f"{CONSOLE}/tenants/{tenant.slug}/knowledge", "removed")

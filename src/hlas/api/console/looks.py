@@ -1,6 +1,4 @@
-"""What a tenant's widget looks like, tried on in a preview before it is saved."""
-
-from typing import Any
+"""How a tenant's widget looks, with a preview before it is saved."""
 
 from fastapi import Response
 from pydantic import ValidationError
@@ -8,17 +6,17 @@ from pydantic import ValidationError
 from hlas.api.console.access import (
     CONSOLE,
     Form,
+    PathTenant,
     Sent,
     Signed,
-    Tenant,
     Visit,
-    complaints,
-    number,
+    explain,
+    parse_number,
     router,
 )
 from hlas.api.console.tenants import save
-from hlas.tenants import revisions
 from hlas.tenants.looks import Looks
+from hlas.tenants.tenants import Tenant
 
 # The form's fields in order: name, title, kind, longest value, hint.
 TEXTS = (
@@ -40,44 +38,45 @@ CHOICES = (
 
 
 @router.get("/tenants/{slug}/looks")
-async def looks_page(visit: Signed, tenant: Tenant) -> Response:
-    return _page(visit, tenant)
+async def read_looks(visit: Signed, tenant: PathTenant) -> Response:
+    return _looks_page(visit, tenant)
 
 
-def _page(
-    visit: Visit, tenant: dict[str, Any], status: int = 200, form: Form | None = None, **values: Any
+def _looks_page(
+    visit: Visit,
+    tenant: Tenant,
+    status: int = 200,
+    form: Form | None = None,
+    problems: dict[str, str] | None = None,
 ) -> Response:
-    looks = tenant["ui_config"]
-    shown = {name: str(value) for name, value in looks.items() if name != "suggestions"}
-    shown["suggestions"] = "\n".join(map(str, looks.get("suggestions") or ()))
+    shown = {name: str(value) for name, value in tenant.ui_config.items() if name != "suggestions"}
+    suggestions = tenant.ui_config.get("suggestions")
+    shown["suggestions"] = "\n".join(map(str, suggestions)) if isinstance(suggestions, list) else ""
     return visit.page(
         "looks.html",
         status,
         tenant=tenant,
-        revision=revisions.tag(tenant),
+        revision=tenant.revision,
         texts=TEXTS,
         choices=CHOICES,
         form=form or shown,
-        problems=values.get("problems", {}),
+        problems=problems or {},
         policy={"frame_src": "'self'"},
     )
 
 
 @router.post("/tenants/{slug}/looks")
-async def change_looks(visit: Signed, tenant: Tenant, form: Sent) -> Response:
-    given: dict[str, Any] = {
-        name: form[name].strip()
-        for name in Looks.model_fields
-        if name != "suggestions" and form.get(name, "").strip()
-    }
-    suggestions = [line.strip() for line in form.get("suggestions", "").split("\n")]
-    if any(suggestions):
-        given["suggestions"] = [line for line in suggestions if line]
-    if "z_index" in given:
-        given["z_index"] = number(given["z_index"])
+async def change_looks(visit: Signed, tenant: PathTenant, form: Sent) -> Response:
+    texts = {name: form.get(name, "").strip() for name in Looks.model_fields}
+    given: dict[str, object] = {name: text for name, text in texts.items() if text}
+    lines = [line.strip() for line in texts["suggestions"].split("\n")]
+    if texts["suggestions"]:
+        given["suggestions"] = [line for line in lines if line]
+    if texts["z_index"]:
+        given["z_index"] = parse_number(texts["z_index"])
     try:
         looks = Looks.model_validate(given)
     except ValidationError as error:
-        return _page(visit, tenant, 422, form, problems=complaints(error))
+        return _looks_page(visit, tenant, 422, form, explain(error))
     changes = {"ui_config": looks.model_dump(exclude_none=True)}
-    return await save(visit, tenant, changes, form, f"{CONSOLE}/tenants/{tenant['slug']}/looks")
+    return await save(visit, tenant, changes, form, f"{CONSOLE}/tenants/{tenant.slug}/looks")

@@ -1,19 +1,26 @@
-"""What is going on: plots of the last hour, day or week, of one tenant or of all."""
+"""Plots of the last hour, day or week, of one tenant or of all."""
 
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
-from uuid import UUID
 
 from fastapi import Response
 
-from hlas.api.console.access import Signed, Visit, chosen_tenant, router
-from hlas.api.console.plots import RANGES, Counts, Plot, Range, columns, lines, percentile
+from hlas.api.console.access import Signed, Visit, find_chosen_tenant, router
+from hlas.api.console.plots import (
+    RANGES,
+    Counts,
+    Plot,
+    Range,
+    draw_columns,
+    draw_lines,
+    estimate_quantile,
+)
 from hlas.observe import traffic
 from hlas.observe.metrics import BUCKETS
-from hlas.store.db import Row
+from hlas.observe.traffic import TenantCount
 from hlas.tenants import tenants
 
-# A list to choose a tenant from is no use beyond this.
+# A longer list to choose a tenant from is of no use.
 MOST_TENANTS = 500
 
 _REASONS = (
@@ -30,28 +37,27 @@ _ROLES = (("user", "Visitors", "one"), ("assistant", "Assistant", "two"))
 @router.get("")
 async def overview(visit: Signed, tenant: str = "", range: str = "hour") -> Response:  # noqa: A002  # the name in the address
     spread = RANGES.get(range, RANGES["hour"])
-    known = await tenants.listed(visit.database, limit=MOST_TENANTS)
-    chosen = await chosen_tenant(visit, tenant)
+    known = await tenants.list_tenants(visit.database, limit=MOST_TENANTS)
+    chosen = await find_chosen_tenant(visit, tenant)
     if chosen is None and not visit.administrator.is_operator:
         chosen = known[0]
     now = datetime.now(UTC)
-    tenant_id = UUID(chosen["id"]) if chosen else None
+    tenant_id = chosen.id if chosen else None
     since = spread.starts(now)[0]
-    counts = Counts(
-        await traffic.by_start(visit.database, spread.span, since, tenant_id), spread, now
-    )
+    counted = await traffic.count_by_start(visit.database, spread.span, since, tenant_id)
+    counts = Counts(counted, spread, now)
     return visit.page(
         "overview.html",
-        plots=plots(counts),
+        plots=draw_plots(counts),
         tenants=known,
         chosen=chosen,
         range=spread,
         ranges=RANGES.values(),
-        busiest=[] if chosen else await busiest(visit, spread, since),
+        busiest=[] if chosen else await find_busiest(visit, spread, since),
     )
 
 
-def plots(counts: Counts) -> list[Plot]:
+def draw_plots(counts: Counts) -> list[Plot]:
     starts = counts.starts
     roles = [(name, tone, counts.of("message", role.__eq__)) for role, name, tone in _ROLES]
     denied = counts.of("session", lambda outcome: outcome != "created")
@@ -64,16 +70,16 @@ def plots(counts: Counts) -> list[Plot]:
         ("Conflicts", "three", counts.of("idempotency", "conflict".__eq__)),
     ]
     return [
-        columns("Messages", starts, roles),
-        columns("Sessions", starts, sessions, apart="Denied"),
-        columns("Blocked", starts, blocked(counts)),
-        columns("Replays and conflicts", starts, keyed),
-        latency(counts),
+        draw_columns("Messages", starts, roles),
+        draw_columns("Sessions", starts, sessions, apart="Denied"),
+        draw_columns("Blocked", starts, list_blocked_series(counts)),
+        draw_columns("Replays and conflicts", starts, keyed),
+        draw_latency(counts),
     ]
 
 
-def blocked(counts: Counts) -> list[tuple[str, str, list[float | None]]]:
-    """One series for each reason that occurs; what is only a dry run says so."""
+def list_blocked_series(counts: Counts) -> list[tuple[str, str, list[float | None]]]:
+    """One series for each reason that occurs, and one for dry runs."""
     found = counts.details("blocked")
     given = [
         (name, tone, counts.of("blocked", detail.__eq__))
@@ -87,38 +93,46 @@ def blocked(counts: Counts) -> list[tuple[str, str, list[float | None]]]:
     return given or [("Blocked", "one", counts.of("blocked"))]
 
 
-def latency(counts: Counts) -> Plot:
+def draw_latency(counts: Counts) -> Plot:
     whole = [
         int(sum(value or 0 for value in counts.of("latency", name.__eq__))) for name in BUCKETS
     ]
-    slowest = percentile(whole, 0.99)
+    slowest = estimate_quantile(whole, 0.99)
     headline = "0" if slowest is None else f"p99 {slowest:.3g} ms"
-    given = [("p50", "one", counts.percentile(0.5)), ("p99", "four", counts.percentile(0.99))]
-    return lines("Time to store a message", headline, " ms", counts.starts, given)
+    given = [("p50", "one", counts.quantile(0.5)), ("p99", "four", counts.quantile(0.99))]
+    return draw_lines("Time to store a message", headline, " ms", counts.starts, given)
 
 
-async def busiest(visit: Visit, spread: Range, since: datetime) -> list[dict[str, Any]]:
+@dataclass(slots=True)
+class Busy:
+    """Sums of a tenant's traffic."""
+
+    slug: str
+    name: str
+    messages: int = 0
+    sessions: int = 0
+    blocked: int = 0
+    latency: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def p99(self) -> float | None:
+        return estimate_quantile([self.latency.get(name, 0) for name in BUCKETS], 0.99)
+
+    def add(self, counted: TenantCount) -> None:
+        match counted.kind, counted.detail:
+            case "message", _:
+                self.messages += counted.count
+            case "session", "created":
+                self.sessions += counted.count
+            case "blocked", _:
+                self.blocked += counted.count
+            case "latency", bucket:
+                self.latency[bucket] = self.latency.get(bucket, 0) + counted.count
+
+
+async def find_busiest(visit: Visit, spread: Range, since: datetime) -> list[Busy]:
     """Tenants with any traffic, those with the most messages first."""
-    found: dict[str, dict[str, Any]] = {}
-    for row in await traffic.by_tenant(visit.database, spread.span, since):
-        _add(found.setdefault(row["slug"], _nothing(row)), row)
-    for one in found.values():
-        one["p99"] = percentile([one["latency"].get(name, 0) for name in BUCKETS], 0.99)
-    return sorted(found.values(), key=lambda one: (-one["messages"], one["slug"]))[:50]
-
-
-def _nothing(row: Row) -> dict[str, Any]:
-    empty = {"messages": 0, "sessions": 0, "blocked": 0, "latency": {}}
-    return {"slug": row["slug"], "name": row["name"], **empty}
-
-
-def _add(sums: dict[str, Any], row: Row) -> None:
-    match row["kind"], row["detail"]:
-        case "message", _:
-            sums["messages"] += row["count"]
-        case "session", "created":
-            sums["sessions"] += row["count"]
-        case "blocked", _:
-            sums["blocked"] += row["count"]
-        case "latency", bucket:
-            sums["latency"][bucket] = sums["latency"].get(bucket, 0) + row["count"]
+    found: dict[str, Busy] = {}
+    for counted in await traffic.count_by_tenant(visit.database, spread.span, since):
+        found.setdefault(counted.slug, Busy(counted.slug, counted.name)).add(counted)
+    return sorted(found.values(), key=lambda busy: (-busy.messages, busy.slug))[:50]

@@ -1,8 +1,7 @@
-"""Templates to pages, under a policy that runs no script and no style but our own files'."""
+"""Renders templates, with a content policy that allows only our own scripts and styles."""
 
 from datetime import UTC, datetime
 from functools import cache
-from typing import Any
 
 import orjson
 from fastapi import Response
@@ -14,7 +13,7 @@ from hlas.web.assets import HERE
 
 TEMPLATES = HERE / "console" / "templates"
 
-# What happened before a page is shown; the address holds the word, never the sentence.
+# Messages after a redirect; the address contains the key, never the text.
 DONE = {
     "saved": "Saved.",
     "added": "Added.",
@@ -23,20 +22,20 @@ DONE = {
     "signed-out": "Every visitor of this tenant is signed out.",
     "bye": "You are signed out.",
 }
-SAYINGS = {
+MESSAGES = {
     "invalid_domain": "Write a domain such as example.com, *.example.com or localhost:3000.",
     "invalid_limit": "Write a limit such as 30/min, 5/s, 1000/h or off.",
     "invalid_public_key": "Write a public key in PEM: P-256, or RSA of 2048 to 4096 bits.",
-    "invalid_character": "This holds a character that cannot be kept here.",
-    "missing": "This is needed.",
-    "string_too_short": "This is needed.",
+    "invalid_character": "This contains a character that is not allowed here.",
+    "missing": "This field is required.",
+    "string_too_short": "This field is required.",
     "string_too_long": "Write at most {max_length} characters.",
     "too_long": "Write at most {max_length} of them.",
     "int_type": "Write a whole number.",
     "greater_than_equal": "Write {ge} or more.",
     "less_than_equal": "Write {le} or less.",
 }
-# By field, where only the field knows what a value must look like.
+# By field, for errors whose message depends on the field.
 FORMS = {
     "slug": "A slug is 1 to 63 characters of a-z, 0-9 and -, no - at its ends.",
     "color": "Write a colour such as #1f5eff.",
@@ -60,7 +59,7 @@ def environment() -> Environment:
 
 
 def page(
-    template: str, status: int = 200, *, policy: dict[str, str] | None = None, **values: Any
+    template: str, status: int = 200, *, policy: dict[str, str] | None = None, **values: object
 ) -> Response:
     given = {"me": None, "done": None, "policy": None, **values}
     return Response(
@@ -72,7 +71,7 @@ def page(
 
 
 def moment(value: datetime | None, form: str = "full") -> Markup:
-    """A time in UTC; the script shows it in the reader's own zone."""
+    """A time in UTC; the script converts it to the reader's time zone."""
     if value is None:
         return Markup("never")
     utc = value.astimezone(UTC)
@@ -85,5 +84,5 @@ def thousands(value: float) -> str:
     return f"{value:,.0f}".replace(",", "\u202f")
 
 
-def pretty(value: Any) -> str:
+def pretty(value: object) -> str:
     return orjson.dumps(value, option=orjson.OPT_INDENT_2).decode()

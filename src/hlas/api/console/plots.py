@@ -1,4 +1,4 @@
-"""Numbers to plots: columns and lines as SVG paths, ready for the page."""
+"""Plots: columns and lines as SVG paths, ready for the page."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -8,18 +8,17 @@ from typing import Literal
 
 from hlas.api.console import pages
 from hlas.observe.metrics import BUCKETS, LATENCY
-from hlas.observe.traffic import Span
-from hlas.store.db import Row
+from hlas.observe.traffic import Count, Span
 
 RangeName = Literal["hour", "day", "week"]
 
-# A plot is drawn on this and stretched to the page; one column is so wide.
+# Units of the drawing, which is stretched to the page: a column's width, the height, the gap.
 WIDTH, HEIGHT, GAP = 10, 100, 2
 
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """A stretch of time that is plotted, in columns of `step`."""
+    """A period that is plotted, in columns of `step`."""
 
     name: RangeName
     title: str
@@ -28,7 +27,7 @@ class Range:
     columns: int
 
     def starts(self, now: datetime) -> list[datetime]:
-        """When each column begins; the last one is under way."""
+        """The start of each column; the last one is not over yet."""
         step = self.step.total_seconds()
         last = datetime.fromtimestamp(now.timestamp() // step * step, UTC)
         return [last - self.step * (self.columns - 1 - number) for number in range(self.columns)]
@@ -44,11 +43,11 @@ RANGES: dict[str, Range] = {
 @dataclass(frozen=True, slots=True)
 class Series:
     name: str
-    # Names the colour; the style sheet knows it.
+    # The name of the colour in the style sheet.
     tone: str
     values: list[float | None]
     path: str = ""
-    # Of a line: values without neighbours, through which there is no line to be seen.
+    # Of a line: single values between gaps, where no line would be visible.
     dots: str = ""
 
 
@@ -61,7 +60,7 @@ class Plot:
     starts: list[datetime]
     series: list[Series]
     top: float
-    # Said small beside the headline.
+    # In small print beside the headline.
     aside: str = ""
 
     @property
@@ -74,12 +73,12 @@ class Plot:
 
     @property
     def labels(self) -> list[datetime]:
-        """The times written under the plot."""
+        """The times under the plot."""
         last = len(self.starts) - 1
         return [self.starts[round(last * part / 4)] for part in range(5)]
 
     def rows(self) -> list[tuple[datetime, list[float | None]]]:
-        """The figures behind the plot, newest first, without columns in which nothing was."""
+        """The figures of the plot, newest first, without empty columns."""
         found = [
             (start, [one.values[number] for one in self.series])
             for number, start in enumerate(self.starts)
@@ -100,19 +99,19 @@ def _figure(value: float | None) -> str:
 
 
 class Counts:
-    """What was counted in each column of a range."""
+    """The counts in each column of a range."""
 
-    def __init__(self, rows: Sequence[Row], spread: Range, now: datetime) -> None:
+    def __init__(self, counted: Sequence[Count], spread: Range, now: datetime) -> None:
         self.starts = spread.starts(now)
         step = spread.step.total_seconds()
         first = self.starts[0].timestamp()
         self._columns: dict[tuple[str, str], list[int]] = {}
-        for row in rows:
-            number = int((row["start"].timestamp() - first) // step)
+        for one in counted:
+            number = int((one.start.timestamp() - first) // step)
             if 0 <= number < len(self.starts):
                 empty = [0] * len(self.starts)
-                column = self._columns.setdefault((row["kind"], row["detail"]), empty)
-                column[number] += row["count"]
+                column = self._columns.setdefault((one.kind, one.detail), empty)
+                column[number] += one.count
 
     def of(self, kind: str, wanted: Callable[[str], bool] = lambda _: True) -> list[float | None]:
         total: list[float | None] = [0] * len(self.starts)
@@ -124,17 +123,17 @@ class Counts:
     def details(self, kind: str) -> list[str]:
         return sorted(detail for found, detail in self._columns if found == kind)
 
-    def percentile(self, part: float) -> list[float | None]:
-        """Milliseconds of the latency below which so large a part of the messages was."""
+    def quantile(self, part: float) -> list[float | None]:
+        """Latency quantile in milliseconds, for each column."""
         columns = [self.of("latency", name.__eq__) for name in BUCKETS]
         return [
-            percentile([int(column[number] or 0) for column in columns], part)
+            estimate_quantile([int(column[number] or 0) for column in columns], part)
             for number in range(len(self.starts))
         ]
 
 
-def percentile(counts: Sequence[int], part: float) -> float | None:
-    """In milliseconds, read off a histogram along a straight line within its bucket."""
+def estimate_quantile(counts: Sequence[int], part: float) -> float | None:
+    """A quantile of a histogram in milliseconds, by linear interpolation within its bucket."""
     wanted = sum(counts) * part
     if not wanted:
         return None
@@ -149,14 +148,14 @@ def percentile(counts: Sequence[int], part: float) -> float | None:
     return None
 
 
-def columns(
+def draw_columns(
     title: str,
     starts: list[datetime],
     given: Sequence[tuple[str, str, list[float | None]]],
     *,
     apart: str = "",
 ) -> Plot:
-    """Columns on top of each other; the headline counts all but the series `apart`."""
+    """Stacked columns; the headline counts all series but `apart`."""
     base: list[float] = [0.0] * len(starts)
     heights = [sum(values[number] or 0 for _, _, values in given) for number in range(len(starts))]
     top = round_up(max(heights, default=0))
@@ -183,14 +182,14 @@ def columns(
     )
 
 
-def lines(
+def draw_lines(
     title: str,
     headline: str,
     unit: str,
     starts: list[datetime],
     given: Sequence[tuple[str, str, list[float | None]]],
 ) -> Plot:
-    """Lines with gaps where nothing was measured, and dots where only one value was."""
+    """Lines with gaps where there is no value, and dots for single values."""
     top = round_up(max((value or 0 for _, _, values in given for value in values), default=0))
     series = []
     for name, tone, values in given:
@@ -210,7 +209,7 @@ def lines(
 
 
 def round_up(value: float) -> float:
-    """The next number that is easy to read: 1, 2 or 5 and zeros."""
+    """The next larger number of the form 1, 2 or 5 times a power of ten."""
     if value <= 0:
         return 1
     power: float = 10 ** math.floor(math.log10(value))

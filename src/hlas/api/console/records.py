@@ -1,22 +1,21 @@
-"""What was blocked, what went wrong, who changed what."""
+"""Refused requests, incidents and the audit."""
 
 import re
-from typing import Any
 from uuid import UUID
 
 from fastapi import Response
 
 from hlas import errors
-from hlas.api.console.access import Signed, Visit, chosen_tenant, identifier, router
+from hlas.api.console.access import Signed, Visit, find_chosen_tenant, parse_id, router
 from hlas.api.console.overview import MOST_TENANTS
 from hlas.observe import incidents, traffic
 from hlas.tenants import audit, tenants
-from hlas.tenants.tenants import SLUG
+from hlas.tenants.tenants import SLUG, Tenant
 
 PAGE = 50
 REASONS = ("rate_limited", "payload_too_large", "text_too_long", "rate_limited_dry_run")
 NOUNS = ("tenant", "domain", "knowledge", "conversation", "visitor_key", "admin_key", "privacy")
-# The kinds in words; what is not here is shown as it is.
+# Titles of the kinds; a kind without one is shown by its name.
 TITLES = {
     "origin_mismatches": "Tokens used on another website",
     "conversation_mismatches": "Others' conversations asked for",
@@ -28,28 +27,28 @@ _ACTION = re.compile(r"[a-z_]{1,40}(\.[a-z_]{1,40})?")
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
 
 
-async def _tenant_list(visit: Visit) -> list[dict[str, Any]]:
-    return await tenants.listed(visit.database, limit=MOST_TENANTS)
+async def _list_tenants(visit: Visit) -> list[Tenant]:
+    return await tenants.list_tenants(visit.database, limit=MOST_TENANTS)
 
 
-async def _tenant_id(visit: Visit, slug: str) -> UUID | None:
-    chosen = await chosen_tenant(visit, slug)
-    return UUID(chosen["id"]) if chosen else None
+async def _find_tenant_id(visit: Visit, slug: str) -> UUID | None:
+    chosen = await find_chosen_tenant(visit, slug)
+    return chosen.id if chosen else None
 
 
 @router.get("/blocked")
-async def blocked_page(
+async def list_blocked(
     visit: Signed, tenant: str = "", reason: str = "", request_id: str = "", before: str = ""
 ) -> Response:
-    """The latest of them; all are counted in the overview, and logged."""
-    known = await _tenant_list(visit)
+    """The latest refused requests; the overview and the log have all of them."""
+    known = await _list_tenants(visit)
     wanted = request_id.strip()
-    rows, following = await traffic.blocked_requests(
+    rows, following = await traffic.list_blocked(
         visit.database,
-        tenant_id=await _tenant_id(visit, tenant),
+        tenant_id=await _find_tenant_id(visit, tenant),
         reason=reason if reason in REASONS else None,
         request_id=wanted if _REQUEST_ID.fullmatch(wanted) else None,
-        before=identifier(before),
+        before=parse_id(before),
         limit=PAGE,
     )
     return visit.page(
@@ -63,12 +62,12 @@ async def blocked_page(
 
 
 @router.get("/incidents")
-async def incidents_page(visit: Signed, tenant: str = "", before: str = "") -> Response:
-    known = await _tenant_list(visit)
-    rows, following = await incidents.listed(
+async def list_incidents(visit: Signed, tenant: str = "", before: str = "") -> Response:
+    known = await _list_tenants(visit)
+    rows, following = await incidents.list_incidents(
         visit.database,
-        tenant_id=await _tenant_id(visit, tenant),
-        before=identifier(before),
+        tenant_id=await _find_tenant_id(visit, tenant),
+        before=parse_id(before),
         limit=PAGE,
     )
     return visit.page(
@@ -82,18 +81,18 @@ async def incidents_page(visit: Signed, tenant: str = "", before: str = "") -> R
 
 
 @router.get("/audit")
-async def audit_page(
+async def read_audit(
     visit: Signed, tenant: str = "", action: str = "", before: str = ""
 ) -> Response:
-    known = await _tenant_list(visit)
-    # Also one that is gone: its audit outlives it.
+    known = await _list_tenants(visit)
+    # A removed tenant is accepted, too: its events remain.
     if tenant and not re.fullmatch(SLUG, tenant):
         raise errors.NotFound
-    found, following = await audit.listed(
+    found, following = await audit.list_events(
         visit.database,
         slug=tenant or None,
         action=action if _ACTION.fullmatch(action) else None,
-        before=identifier(before),
+        before=parse_id(before),
         limit=PAGE,
     )
     return visit.page(

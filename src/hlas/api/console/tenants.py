@@ -1,10 +1,10 @@
-"""Tenants: listed, added, set up, removed."""
+"""Tenants: list, add, change and remove."""
 
 import re
-from typing import Any
-from uuid import UUID
+from collections.abc import Mapping
+from dataclasses import dataclass
 
-from fastapi import Request, Response
+from fastapi import Response
 from pydantic import ValidationError
 
 from hlas.api.admin.tenants import NewDomain
@@ -12,23 +12,37 @@ from hlas.api.console.access import (
     CONSOLE,
     Form,
     Operator,
+    PathTenant,
     Sent,
     Signed,
-    Tenant,
     Visit,
     attempt,
-    complaints,
+    explain,
     go,
-    number,
+    parse_number,
     router,
 )
+from hlas.limits import Limit
 from hlas.limits.rules import OVERRIDES
 from hlas.services import Services
-from hlas.tenants import revisions, tenants, visitor_keys
-from hlas.tenants.tenants import OPERATORS_ONLY, SLUG, NewTenant, TenantChanges
+from hlas.settings import Settings
+from hlas.tenants import tenants, visitor_keys
+from hlas.tenants.tenants import OPERATORS_ONLY, SLUG, NewTenant, Tenant, TenantChanges
+from hlas.tenants.visitor_keys import AddedVisitorKey
 from hlas.web import assets
 
 PAGE = 100
+
+Problems = dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class LimitField:
+    """A limit in the form, with its default as the hint."""
+
+    name: str
+    title: str
+    default: str
 
 
 @router.get("/tenants")
@@ -37,18 +51,23 @@ async def list_tenants(visit: Signed, after: str = "") -> Response:
 
 
 async def _list_page(
-    visit: Visit, status: int = 200, *, after: str = "", form: Form | None = None, **values: Any
+    visit: Visit,
+    status: int = 200,
+    *,
+    after: str = "",
+    form: Form | None = None,
+    problems: Problems | None = None,
 ) -> Response:
     start = after if re.fullmatch(SLUG, after) else None
-    found = await tenants.listed(visit.database, after=start, limit=PAGE + 1)
+    found = await tenants.list_tenants(visit.database, after=start, limit=PAGE + 1)
     shown = found[:PAGE]
     return visit.page(
         "tenants.html",
         status,
         tenants=shown,
-        following=shown[-1]["slug"] if len(found) > PAGE else None,
+        following=shown[-1].slug if len(found) > PAGE else None,
         form=form or {},
-        problems=values.get("problems", {}),
+        problems=problems or {},
     )
 
 
@@ -63,7 +82,7 @@ async def add_tenant(visit: Operator, form: Sent) -> Response:
             }
         )
     except ValidationError as error:
-        return await _list_page(visit, 422, form=form, problems=complaints(error))
+        return await _list_page(visit, 422, form=form, problems=explain(error))
     adding = tenants.add(visit.database, new.name, new.slug, new.domains, change=visit.change)
     problem = await attempt(adding)
     if problem:
@@ -72,65 +91,66 @@ async def add_tenant(visit: Operator, form: Sent) -> Response:
 
 
 @router.get("/tenants/{slug}")
-async def read_tenant(visit: Signed, tenant: Tenant) -> Response:
+async def read_tenant(visit: Signed, tenant: PathTenant) -> Response:
     return await tenant_page(visit, tenant)
 
 
 async def tenant_page(
-    visit: Visit, tenant: dict[str, Any], status: int = 200, form: Form | None = None, **values: Any
+    visit: Visit,
+    tenant: Tenant,
+    status: int = 200,
+    form: Form | None = None,
+    *,
+    problems: Problems | None = None,
+    added: AddedVisitorKey | None = None,
 ) -> Response:
-    request = visit.request
+    services: Services = visit.request.app.state.services
     return visit.page(
         "tenant.html",
         status,
         tenant=tenant,
-        revision=revisions.tag(tenant),
-        form=form or _fields(tenant),
-        problems=values.get("problems", {}),
-        limits=_limits(request, tenant),
-        keys=await visitor_keys.listed(visit.database, UUID(tenant["id"])),
-        added=values.get("added"),
-        embed=assets.embed_line(str(request.base_url)),
+        revision=tenant.revision,
+        form=form or _fill_form(tenant),
+        problems=problems or {},
+        limits=_list_limits(services.settings),
+        keys=await visitor_keys.list_keys(visit.database, tenant.id),
+        added=added,
+        embed=assets.embed_line(str(visit.request.base_url)),
     )
 
 
-def _fields(tenant: dict[str, Any]) -> Form:
+def _fill_form(tenant: Tenant) -> Form:
     return {
-        "name": tenant["name"],
-        "fallback_text": tenant["fallback_text"] or "",
-        "retention_days": str(tenant["retention_days"] or ""),
-        "identity_mode": tenant["identity_mode"],
-        "is_active": "on" if tenant["is_active"] else "",
-        **tenant["limits"],
+        "name": tenant.name,
+        "fallback_text": tenant.fallback_text or "",
+        "retention_days": str(tenant.retention_days or ""),
+        "identity_mode": tenant.identity_mode,
+        "is_active": "on" if tenant.is_active else "",
+        **tenant.limits,
     }
 
 
-def _limits(request: Request, tenant: dict[str, Any]) -> list[dict[str, str]]:
-    services: Services = request.app.state.services
-    names = {
-        "session_tenant": "Sessions of the tenant",
-        "messages_tenant": "Messages of the tenant",
-        "messages_conversation": "Messages of a conversation",
-    }
-    return [
-        {
-            "name": name,
-            "title": names.get(name, name),
-            "value": tenant["limits"].get(name, ""),
-            "default": str(getattr(services.settings, f"rate_limit_{name}") or "off"),
-        }
-        for name in OVERRIDES
+def _list_limits(settings: Settings) -> list[LimitField]:
+    limits: list[tuple[str, str, Limit | None]] = [
+        ("session_tenant", "Sessions of the tenant", settings.rate_limit_session_tenant),
+        ("messages_tenant", "Messages of the tenant", settings.rate_limit_messages_tenant),
+        (
+            "messages_conversation",
+            "Messages of a conversation",
+            settings.rate_limit_messages_conversation,
+        ),
     ]
+    return [LimitField(name, title, str(default or "off")) for name, title, default in limits]
 
 
 @router.post("/tenants/{slug}")
-async def change_tenant(visit: Signed, tenant: Tenant, form: Sent) -> Response:
-    """Name, answer of last resort, retention; for operators also limits and the switch."""
+async def change_tenant(visit: Signed, tenant: PathTenant, form: Sent) -> Response:
+    """Change name, fallback answer and retention; operators also limits and the active state."""
     days = form.get("retention_days", "").strip()
-    given: dict[str, Any] = {
+    given: dict[str, object] = {
         "name": form.get("name", ""),
         "fallback_text": form.get("fallback_text", "").strip() or None,
-        "retention_days": number(days) if days else None,
+        "retention_days": parse_number(days) if days else None,
     }
     if "identity_mode" in form:
         given["identity_mode"] = form["identity_mode"]
@@ -140,28 +160,30 @@ async def change_tenant(visit: Signed, tenant: Tenant, form: Sent) -> Response:
     try:
         changes = TenantChanges.model_validate(given)
     except ValidationError as error:
-        return await tenant_page(visit, tenant, 422, form, problems=complaints(error))
+        return await tenant_page(visit, tenant, 422, form, problems=explain(error))
     if changes.model_fields_set & OPERATORS_ONLY:
         visit.require_operator()
-    return await save(visit, tenant, changes.given(), form, f"{CONSOLE}/tenants/{tenant['slug']}")
+    return await save(
+        visit, tenant, changes.list_changes(), form, f"{CONSOLE}/tenants/{tenant.slug}"
+    )
 
 
 async def save(
-    visit: Visit, tenant: dict[str, Any], changes: dict[str, Any], form: Form, back: str
+    visit: Visit, tenant: Tenant, changes: Mapping[str, object], form: Form, back: str
 ) -> Response:
-    """Change a tenant, unless somebody else has done so since the page was loaded."""
+    """Change a tenant, unless somebody else changed it since the page was loaded."""
     expected = frozenset({form.get("revision", "")})
-    await tenants.update(visit.database, tenant["slug"], changes, expected, visit.change)
+    await tenants.update(visit.database, tenant.slug, changes, expected, visit.change)
     return go(back, "saved")
 
 
 @router.post("/tenants/{slug}/domains")
-async def add_domain(visit: Operator, tenant: Tenant, form: Sent) -> Response:
-    slug = tenant["slug"]
+async def add_domain(visit: Operator, tenant: PathTenant, form: Sent) -> Response:
+    slug = tenant.slug
     try:
         new = NewDomain(domain=form.get("domain", "").strip())
     except ValidationError as error:
-        return await tenant_page(visit, tenant, 422, problems=complaints(error))
+        return await tenant_page(visit, tenant, 422, problems=explain(error))
     adding = tenants.add_domain(visit.database, slug, new.domain, visit.change)
     problem = await attempt(adding)
     if problem:
@@ -170,23 +192,23 @@ async def add_domain(visit: Operator, tenant: Tenant, form: Sent) -> Response:
 
 
 @router.post("/tenants/{slug}/domains/remove")
-async def remove_domain(visit: Operator, tenant: Tenant, form: Sent) -> Response:
-    slug = tenant["slug"]
+async def remove_domain(visit: Operator, tenant: PathTenant, form: Sent) -> Response:
+    slug = tenant.slug
     await tenants.remove_domain(visit.database, slug, form.get("domain", ""), visit.change)
     return go(f"{CONSOLE}/tenants/{slug}", "removed")
 
 
 @router.post("/tenants/{slug}/sign-out")
-async def sign_visitors_out(visit: Signed, tenant: Tenant) -> Response:
-    await tenants.sign_out(visit.database, tenant["slug"], visit.change)
-    return go(f"{CONSOLE}/tenants/{tenant['slug']}", "signed-out")
+async def sign_visitors_out(visit: Signed, tenant: PathTenant) -> Response:
+    await tenants.sign_out(visit.database, tenant.slug, visit.change)
+    return go(f"{CONSOLE}/tenants/{tenant.slug}", "signed-out")
 
 
 @router.post("/tenants/{slug}/remove")
-async def remove_tenant(visit: Operator, tenant: Tenant, form: Sent) -> Response:
-    """With all its conversations; its slug has to be written out."""
-    if form.get("slug") != tenant["slug"]:
-        problems = {"slug": "Write the slug exactly to remove it."}
+async def remove_tenant(visit: Operator, tenant: PathTenant, form: Sent) -> Response:
+    """Remove a tenant with all its conversations; the user must type its slug."""
+    if form.get("slug") != tenant.slug:
+        problems = {"slug": "Type the slug exactly to remove the tenant."}
         return await tenant_page(visit, tenant, 422, problems=problems)
-    await tenants.remove(visit.database, tenant["slug"], visit.change)
+    await tenants.remove(visit.database, tenant.slug, visit.change)
     return go(f"{CONSOLE}/tenants", "removed")
