@@ -1,4 +1,4 @@
-"""What the routes work with, opened and closed together."""
+"""What the routes work with: opened, run in the background and closed together."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -6,17 +6,17 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
 import asyncpg
 
-from hlas import log
 from hlas.agent import Agent
 from hlas.agent import knowledge as knowledge_agent
+from hlas.background import Background
 from hlas.conversations import messages
 from hlas.errors import HlasError, Unavailable
-from hlas.http.gate import Gate
+from hlas.http.gate import OVERRIDES_SECONDS, Gate
 from hlas.limits import Limiter, MemoryLimiter
 from hlas.observe.incidents import Watch
-from hlas.observe.metrics import Metrics
+from hlas.observe.metrics import SHARE_SECONDS, Metrics
 from hlas.observe.shared import Shared
-from hlas.observe.traffic import Traffic
+from hlas.observe.traffic import FLUSH_SECONDS, FORGET_SECONDS, Traffic, forget
 from hlas.operators.sign_ins import KnownSecrets
 from hlas.privacy import retention
 from hlas.settings import Settings
@@ -31,14 +31,15 @@ from hlas.visitors.tokens import Tokens
 START_SECONDS = 30.0
 REAP_SECONDS = 60.0
 REAP_PAUSE_SECONDS = 0.05
-# Retention is counted in days: once an hour, and the first time a minute after the start.
+# Retention is counted in days, so once an hour is often enough.
 RETENTION_SECONDS = 3600.0
+FIRST_RETENTION_SECONDS = 60.0
 
 _HEAD = migrations.head()
 
 
 class Services:
-    """Limits and tokens from the start; what needs the database while it is open."""
+    """Limits and tokens exist from the start; what needs the database exists while it is open."""
 
     database: Database
     agents: Database
@@ -53,6 +54,7 @@ class Services:
         self.settings = settings
         self.traffic = Traffic(Watch(settings, self._count_incident))
         self.metrics = Metrics(self.traffic)
+        self.background = Background(self.metrics)
         self.tokens = Tokens(
             keys.from_settings(settings), ttl_seconds=settings.widget_session_ttl_minutes * 60
         )
@@ -76,7 +78,7 @@ class Services:
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[None]:
-        """Connections and background work for as long as the application serves."""
+        """Connections and background work, for as long as the application serves."""
         logins, settings = self._logins, self.settings
         async with AsyncExitStack() as stack:
             self.database = await Database.open(
@@ -105,65 +107,54 @@ class Services:
             stack.push_async_callback(self.limiter.aclose)
             stack.push_async_callback(self._flush_traffic)
             stack.callback(self.metrics.hand_over)
-            for work in (
-                self._reap(),
-                self._retain(),
-                self.gate.follow_overrides(self.operators),
-                self.traffic.keep(self.operators),
-                self.metrics.share(),
-            ):
-                stack.push_async_callback(_cancel, asyncio.create_task(work))
-            self.writer = Writer(logins, APPLICATION, on_batch=self.metrics.batch)
-            # Last in, first out: the queue drains while everything it needs is still there.
+            stack.push_async_callback(self.background.close)
+            self._start_background()
+            self.writer = Writer(
+                logins, APPLICATION, on_batch=self.metrics.batch, start=self.background.start
+            )
+            # Closed first: the queue drains while everything it needs is still there.
             stack.push_async_callback(self.writer.close)
             yield
+
+    def _start_background(self) -> None:
+        operators, every = self.operators, self.background.every
+        hours = self.settings.idempotency_ttl_hours
+        every(
+            OVERRIDES_SECONDS,
+            "limit_overrides",
+            lambda: self.gate.load_overrides(operators),
+            first=0,
+        )
+        every(SHARE_SECONDS, "metrics", self.metrics.share)
+        every(FLUSH_SECONDS, "traffic", lambda: self.traffic.flush(operators))
+        every(FORGET_SECONDS, "traffic_cleanup", lambda: forget(operators), first=FLUSH_SECONDS)
+        every(
+            REAP_SECONDS,
+            "key_cleanup",
+            lambda: messages.reap_all_keys(operators, hours, pause=REAP_PAUSE_SECONDS),
+        )
+        every(
+            RETENTION_SECONDS,
+            "retention",
+            lambda: retention.run(operators),
+            first=FIRST_RETENTION_SECONDS,
+        )
 
     async def _is_ready(self) -> bool:
         """The database answers and its schema is the one this code needs."""
         try:
             row = await self.database.one("select version_num from alembic_version")
         except (HlasError, asyncpg.PostgresError):
-            return False  # away, never migrated, or its rights were taken away
+            return False  # unreachable, never migrated, or without the rights to read
         return row is not None and row["version_num"] == _HEAD
 
     async def _flush_traffic(self) -> None:
         with suppress(HlasError, asyncpg.PostgresError):
             await self.traffic.flush(self.operators)
 
-    async def _reap(self) -> None:
-        """Forget old idempotency keys, a batch at a time, as long as there are any."""
-        hours = self.settings.idempotency_ttl_hours
-        more = 0
-        while True:
-            try:
-                await asyncio.sleep(REAP_PAUSE_SECONDS if more else REAP_SECONDS)
-                more = await messages.reap_keys(self.operators, hours)
-            except (HlasError, asyncpg.PostgresError) as error:
-                more = 0
-                log.warning("reaper_paused", error=type(error).__name__)
-
-    async def _retain(self) -> None:
-        """Delete conversations that their tenants no longer keep."""
-        pause = REAP_SECONDS
-        while True:
-            await asyncio.sleep(pause)
-            pause = RETENTION_SECONDS
-            try:
-                removed = await retention.run(self.operators)
-            except (HlasError, asyncpg.PostgresError) as error:
-                log.warning("retention_paused", error=type(error).__name__)
-                continue
-            if removed:
-                log.info(
-                    "retention_removed",
-                    tenants=len(removed),
-                    conversations=sum(done.conversations for done in removed.values()),
-                    messages=sum(done.messages for done in removed.values()),
-                )
-
 
 async def _check_role(database: Database, role: str) -> None:
-    """One worker that fails to start ends them all, so it waits while the database is away."""
+    """Wait while the database is away: one worker that fails to start would end them all."""
     deadline = asyncio.get_running_loop().time() + START_SECONDS
     while True:
         try:
@@ -172,9 +163,3 @@ async def _check_role(database: Database, role: str) -> None:
             if asyncio.get_running_loop().time() > deadline:
                 raise
             await asyncio.sleep(0.1)
-
-
-async def _cancel(task: asyncio.Task[None]) -> None:
-    task.cancel()
-    with suppress(asyncio.CancelledError):
-        await task

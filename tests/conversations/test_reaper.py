@@ -5,14 +5,16 @@ advisory lock left out (two at a time).
 """
 
 import asyncio
+import io
 from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
 
-from factories import Site
+from factories import Site, make_site, serve_app
 from hlas import services
 from hlas.conversations import messages
+from hlas.settings import Settings
 from hlas.store import writer
 from hlas.store.db import Database, log_in
 from hlas.store.logins import OPERATOR, Logins
@@ -90,19 +92,20 @@ async def test_one_at_a_time(site: Site, operators: Database, database_url: str)
 
 
 async def test_in_the_background(
-    site: Site, operators: Database, monkeypatch: pytest.MonkeyPatch
+    settings: Settings, logs: io.BytesIO, operators: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The server forgets by itself, without a command."""
-    await site.send("hi", key="k")
-    await age(operators, 24 * 30)
+    """A running server deletes expired keys by itself, batch after batch, and keeps the others."""
     monkeypatch.setattr(services, "REAP_SECONDS", 0.02)
-    own = site.live.app.state.services
-    task = asyncio.create_task(own._reap())
-    async with asyncio.timeout(30):
-        while await remaining(operators):  # noqa: ASYNC110  # the database tells nobody
-            await asyncio.sleep(0.02)
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
+    monkeypatch.setattr(messages, "REAP_ROWS", 2)
+    async with serve_app(settings, logs) as live:
+        site = await make_site(live, operators)
+        for number in range(5):
+            await site.send("hi", key=f"old-{number}")
+        await site.send("hi", key="young")
+        await age(operators, 24 * 30, "key like 'old-%'")
+        async with asyncio.timeout(30):
+            while await remaining(operators) != ["young"]:  # noqa: ASYNC110  # the database tells nobody
+                await asyncio.sleep(0.02)
 
 
 async def test_racing_replays(site: Site, operators: Database, reapers: Database) -> None:

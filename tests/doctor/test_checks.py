@@ -268,7 +268,7 @@ async def test_healthy(tmp_path: Path) -> None:
         assert found.pop("disk") in {"ok", "warn"}
         assert found.pop("redis") == "skip"
         assert set(found.values()) == {"ok"}, done.stdout
-        assert len(found) == 12
+        assert len(found) == 13
         assert "a request from here is limited as 127.0.0.1" in shown.stdout
 
 
@@ -289,7 +289,8 @@ def test_command_on_faults(postgres_server: embedded.Server, tmp_path: Path) -> 
     assert list(tmp_path.iterdir()) == [], "looking makes nothing"
     text = hlas("doctor", cwd=tmp_path, **environment(DATA_DIR=str(tmp_path / "none"))).stdout
     assert text.splitlines()[-1] == (
-        "-     not checked: allowlist, address, page, cors (needs --page URL and --url URL)"
+        "-     not checked: allowlist, address, background, page, cors "
+        "(needs --page URL and --url URL)"
     )
     assert text.count("allowlist") == 1
     status, found = run(

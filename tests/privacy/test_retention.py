@@ -5,14 +5,16 @@ tenant's rows included, no batches, the advisory lock left out.
 """
 
 import asyncio
+import io
 from itertools import pairwise
 
 import pytest
 
 from archives import counts, fill
-from factories import Site
+from factories import Site, serve_app
 from hlas import services
 from hlas.privacy import erasure, privacy, retention
+from hlas.settings import Settings
 from hlas.store.db import Database, log_in
 from hlas.store.logins import OPERATOR, Logins
 from hlas.tenants import tenants
@@ -116,23 +118,25 @@ async def test_one_worker_at_a_time(operators: Database, database_url: str) -> N
 
 
 async def test_in_the_background(
-    site: Site, operators: Database, monkeypatch: pytest.MonkeyPatch
+    settings: Settings, logs: io.BytesIO, operators: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The server does it by itself, tells of it in one line, and visitors go on meanwhile."""
-    await tenants.update(operators, site.slug, {"retention_days": 1})
-    await fill(operators, site.tenant_id, 20, 50, visitor_id="jana", days=2)
-    monkeypatch.setattr(services, "REAP_SECONDS", 0.01)
-    task = asyncio.create_task(site.live.app.state.services._retain())
-    sent = 0
-    async with asyncio.timeout(60):
-        while not site.live.events("retention_removed"):
-            assert (await site.send(f"hello {sent}")).status_code == 200
-            sent += 1
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
-    [told] = site.live.events("retention_removed")
-    assert (told["conversations"], told["messages"]) == (20, 1000)
-    assert (await counts(operators, site.tenant_id))[:2] == (1, sent)
+    """A running server does it by itself, logs one line, and visitors go on meanwhile."""
+    monkeypatch.setattr(services, "FIRST_RETENTION_SECONDS", 0.2)
+    origin = "https://shop.example"
+    made = await tenants.add(operators, "Shop", "shop", [origin])
+    await tenants.update(operators, "shop", {"retention_days": 1})
+    await fill(operators, str(made.id), 20, 50, visitor_id="jana", days=2)
+    async with serve_app(settings, logs) as live:
+        site = Site(live, "shop", str(made.id), origin)
+        await site.open()
+        sent = 0
+        async with asyncio.timeout(60):
+            while not live.events("retention_removed"):
+                assert (await site.send(f"hello {sent}")).status_code == 200
+                sent += 1
+        [told] = live.events("retention_removed")
+    assert (told["tenants"], told["conversations"], told["messages"]) == (1, 20, 1000)
+    assert (await counts(operators, str(made.id)))[:2] == (1, sent)
 
 
 async def test_stopped_half_way(operators: Database, monkeypatch: pytest.MonkeyPatch) -> None:

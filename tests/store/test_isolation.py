@@ -342,17 +342,25 @@ async def test_foreign_keys_cannot_cross(
         )
 
 
-def sql_files() -> list[Path]:
-    return sorted(path for path in SOURCE.rglob("*.sql") if _NAMED.search(path.read_text("utf-8")))
-
-
 _NAMED = re.compile(r"^-- name: ", re.MULTILINE)
+# They hold one function each, which a revision loads.
+FUNCTIONS = {"write_messages.sql"}
+
+
+def sql_files() -> list[Path]:
+    """Every file of queries."""
+    files = sorted(path for path in SOURCE.rglob("*.sql") if path.name not in FUNCTIONS)
+    assert [path for path in files if not _NAMED.search(path.read_text("utf-8"))] == []
+    return files
 
 
 async def test_every_query_prepares(catalogue: asyncpg.Connection) -> None:
     """Every query of every .sql file is valid on the migrated schema."""
     count = 0
     for path in sql_files():
+        text = path.read_text("utf-8")
+        assert len(Queries(path).by_name) == len(_NAMED.findall(text)), "a name is used twice"
+        assert _NAMED.split(text)[0].strip() == "", "a statement without a name"
         for name, query in Queries(path).by_name.items():
             try:
                 await catalogue.prepare(query)
@@ -360,6 +368,20 @@ async def test_every_query_prepares(catalogue: asyncpg.Connection) -> None:
                 pytest.fail(f"{path.name}: {name}: {error}")
             count += 1
     assert count > 20
+
+
+@pytest.mark.parametrize("file", sorted(FUNCTIONS))
+async def test_function_is_that_of_its_file(catalogue: asyncpg.Connection, file: str) -> None:
+    """The function that the migrations made is the one in its .sql file, down to the comments."""
+    [path] = SOURCE.rglob(file)
+    name = path.stem
+    definition = "select pg_get_functiondef(oid) from pg_proc where proname = $1"
+    [migrated] = [row[0] for row in await catalogue.fetch(definition, name)]
+    text = path.read_text("utf-8")
+    assert text.count(f"create function {name}(") == 1
+    async with catalogue.transaction():
+        await catalogue.execute(text.replace("create function", "create or replace function"))
+        assert [row[0] for row in await catalogue.fetch(definition, name)] == [migrated]
 
 
 def test_query_names() -> None:

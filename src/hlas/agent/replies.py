@@ -8,6 +8,7 @@ import uuid_utils
 
 from hlas import errors
 from hlas.agent import Agent, Answer, Question
+from hlas.conversations import messages
 from hlas.knowledge import language
 from hlas.knowledge.language import Language
 from hlas.store.db import Database, Queries, Row
@@ -41,7 +42,7 @@ async def reply(
         raise errors.UserMessageNotFound
     question = Question(session.tenant_id, session.conversation_id, row["content"], _language(row))
     answer = await agent.answer(question)
-    return await writer.write(_draft(session, key, row, question, answer))
+    return await messages.store(writer, _draft(session, key, row, question, answer))
 
 
 def _replay(row: Row) -> Written:

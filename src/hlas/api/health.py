@@ -20,8 +20,12 @@ async def health(request: Request) -> dict[str, Any]:
     tokens = request.headers.getlist("authorization")
     if not tokens or not probes.is_ours(services.tokens.secrets(), tokens):
         return {"status": "ok"}
-    # `hlas doctor` asks as whom it is limited.
-    return {"status": "ok", "seen": services.gate.seen(request.scope[REQUEST])}
+    # `hlas doctor` asks by which address it is limited, and whether background tasks run.
+    return {
+        "status": "ok",
+        "seen": services.gate.seen(request.scope[REQUEST]),
+        "background": services.background.report(),
+    }
 
 
 @router.get("/ready", summary="Whether it can serve", responses=problems(503))

@@ -47,11 +47,7 @@ def cleanup(*, as_json: AsJson = False) -> None:
     hours = configuration.load().idempotency_ttl_hours
 
     async def work(operators: Database) -> tuple[dict[str, Count], int]:
-        retired = await retention.run(operators)
-        keys = 0
-        while batch := await messages.reap_keys(operators, hours):
-            keys += batch
-        return retired, keys
+        return await retention.run(operators), await messages.reap_all_keys(operators, hours)
 
     retired, keys = with_operators(work)
     lines = [f"{slug}: removed {_words(done)} past retention." for slug, done in retired.items()]
@@ -294,7 +290,7 @@ def _is_unasked(one: Finding, url: str | None, page: str | None) -> bool:
     """Left out only because the page or the service was not given."""
     needs_page, needs_url = (
         one.name in {"allowlist", "page", "cors"},
-        one.name in {"address", "cors"},
+        one.name in {"address", "background", "cors"},
     )
     unnamed = (needs_page and page is None) or (needs_url and url is None)
     return unnamed and one.status == "skip"

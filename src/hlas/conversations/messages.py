@@ -1,9 +1,10 @@
-"""Visitors' messages: retry-safe create, history, and the reaping of old keys."""
+"""Visitors' messages: retry-safe create, history, and the deletion of expired keys."""
 
+import asyncio
 import hashlib
 import re
 from collections.abc import Sequence
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Final, Literal
 
 import orjson
 import uuid_utils
@@ -13,7 +14,7 @@ from pydantic_core import PydanticCustomError
 from hlas import errors
 from hlas.payloads import Metadata, invalid, loads
 from hlas.store.db import Database, Queries, Row
-from hlas.store.writer import Draft, Writer, Written
+from hlas.store.writer import Draft, Refusal, Writer, Written
 from hlas.visitors.sessions import require_standing
 from hlas.visitors.tokens import Session
 
@@ -22,8 +23,18 @@ queries = Queries.beside(__file__)
 Role = Literal["user", "assistant", "operator", "system"]
 
 REAP_ROWS = 500
-# A page of history, as stored: what a reader that does not read can hold here.
+# The size of a history page is bounded, because a client that does not read holds it in memory.
 PAGE_BYTES = 1024 * 1024
+
+REFUSALS: Final[dict[Refusal, type[errors.HlasError]]] = {
+    Refusal.CONVERSATION_NOT_FOUND: errors.ConversationNotFound,
+    Refusal.CONVERSATION_CLOSED: errors.ConversationClosed,
+    Refusal.TENANT_INACTIVE: errors.TenantInactive,
+    Refusal.SESSION_REVOKED: errors.SessionRevoked,
+    Refusal.KEY_CONFLICT: errors.IdempotencyKeyConflict,
+    Refusal.IN_PROGRESS: errors.IdempotencyInProgress,
+    Refusal.UNAVAILABLE: errors.Unavailable,
+}
 
 _KEY = re.compile(r"[\x21-\x7e]{1,255}", re.ASCII)
 
@@ -38,7 +49,7 @@ class NewMessage(BaseModel):
         default_factory=dict, description="anything the page wants to keep with the message"
     )
 
-    # Rises when the hashed form changes; a stored hash starts with the version that made it.
+    # Increment it when the hashed form changes: a stored hash starts with its version.
     HASH_VERSION: ClassVar[int] = 1
 
     @field_validator("text")
@@ -66,7 +77,7 @@ class NewMessage(BaseModel):
             raise invalid(error) from None
 
     def request_hash(self) -> bytes:
-        """The payload's identity: sorted keys, defaults left out, so new fields change nothing."""
+        """Hash of the payload: keys sorted, defaults left out, so new fields change nothing."""
         payload: dict[str, Any] = {"text": self.text}
         if self.metadata:
             payload["metadata"] = self.metadata
@@ -75,7 +86,7 @@ class NewMessage(BaseModel):
 
 
 def parse_key(headers: Sequence[str]) -> str | None:
-    """The Idempotency-Key of a request: none, or exactly one valid one, quoted or not."""
+    """The Idempotency-Key of a request: at most one, valid, quoted or not."""
     if not headers:
         return None
     if len(headers) > 1:
@@ -90,11 +101,19 @@ def parse_key(headers: Sequence[str]) -> str | None:
 
 async def create(writer: Writer, session: Session, message: NewMessage, key: str | None) -> Written:
     """Store a visitor's message, or replay what the same key stored before."""
-    return await writer.write(draft(session, message, key))
+    return await store(writer, _draft(session, message, key))
 
 
-def draft(session: Session, message: NewMessage, key: str | None) -> Draft:
-    """A visitor's message as the writer takes it, with the response it will have."""
+async def store(writer: Writer, draft: Draft) -> Written:
+    """Write a message of any role, or raise the error of its refusal."""
+    outcome = await writer.write(draft)
+    if isinstance(outcome, Refusal):
+        raise REFUSALS[outcome]
+    return outcome
+
+
+def _draft(session: Session, message: NewMessage, key: str | None) -> Draft:
+    """A visitor's message as rows, with the response that its request will get."""
     message_id = str(uuid_utils.uuid7())
     return Draft(
         tenant_id=session.tenant_id,
@@ -115,7 +134,7 @@ async def read_history(
 ) -> bytes:
     """A page of the session's conversation as JSON, oldest first.
 
-    It has at least one message, if there is one, and otherwise no more than PAGE_BYTES.
+    A page has at most PAGE_BYTES, but at least one message if there is one.
     """
     start = offset if after is None else after
     row = await database.one(
@@ -137,7 +156,7 @@ async def read_history(
 
 
 def shown(row: Row) -> dict[str, Any]:
-    """A stored message as everybody is shown it, visitors and administrators."""
+    """A stored message as visitors and administrators see it."""
     return {
         "id": str(row["id"]),
         "seq": row["seq"],
@@ -148,7 +167,16 @@ def shown(row: Row) -> dict[str, Any]:
     }
 
 
+async def reap_all_keys(operators: Database, ttl_hours: int, *, pause: float = 0.0) -> int:
+    """Delete all expired keys, with a pause after each batch; returns how many."""
+    reaped = 0
+    while batch := await reap_keys(operators, ttl_hours, REAP_ROWS):
+        reaped += batch
+        await asyncio.sleep(pause)
+    return reaped
+
+
 async def reap_keys(operators: Database, ttl_hours: int, rows: int = REAP_ROWS) -> int:
-    """Forget one batch of keys past their time; 0 when none is left or another worker is at it."""
+    """Delete one batch of expired keys; 0 when none is left or another worker is deleting."""
     status = await operators.execute(queries.reap_keys, ttl_hours, rows)
     return int(status.rpartition(" ")[2])

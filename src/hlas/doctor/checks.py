@@ -16,7 +16,7 @@ from hlas.doctor import website
 from hlas.doctor.finding import Finding, Status
 from hlas.doctor.website import Service
 from hlas.settings import ConfigurationError, Settings
-from hlas.store import migrations
+from hlas.store import isolation, migrations
 from hlas.store.db import Queries, connect, log_in
 from hlas.store.logins import APPLICATION, OPERATOR, Logins
 from hlas.store.migrations import roles
@@ -61,7 +61,7 @@ async def examine(
         await check_allowlist(logins, page),
     ]
     seen = Service(service, _signing_secret(settings)) if service else None
-    found.append(await check_address(settings, seen))
+    found += [await check_address(settings, seen), await check_background(seen)]
     return found + await website.examine(seen, page)
 
 
@@ -143,30 +143,19 @@ async def check_roles(connection: asyncpg.Connection, logins: Logins) -> Finding
 
 
 async def check_isolation(connection: asyncpg.Connection, logins: Logins) -> Finding:
-    rows = await connection.fetch(queries.isolation, logins.role(APPLICATION))
-    wrong = {row["name"]: _gap(row) for row in rows if _gap(row)}
-    if not rows:
+    tables = await isolation.list_tables(connection, logins)
+    if not tables:
         return Finding("isolation", "fail", "there are no tables", "run `hlas migrate`")
-    if wrong:
+    faulty = [table for table in tables if table.fault]
+    if faulty:
         fix = " ".join(
-            f"alter table {name} enable row level security, force row level security;"
-            if "row-level security" in gap
-            else f"restore the policies of {name} as its migration made them;"
-            for name, gap in wrong.items()
+            f"alter table {table.name} enable row level security, force row level security;"
+            if "row-level security" in table.fault
+            else f"restore the policies of {table.name} as its migration made them;"
+            for table in faulty
         )
-        told = ", ".join(f"{name}: {gap}" for name, gap in wrong.items())
-        return Finding("isolation", "fail", told, fix)
-    return Finding("isolation", "ok", f"enforced by the database on all {len(rows)} tables")
-
-
-def _gap(row: asyncpg.Record) -> str:
-    if not row["enabled"]:
-        return "row-level security is off"
-    if not row["forced"]:
-        return "row-level security is not forced"
-    if not row["guarded"]:
-        return "the policy tenant_isolation is missing or changed"
-    return "another policy lets visitors' requests in" if row["open"] else ""
+        return Finding("isolation", "fail", ", ".join(map(str, faulty)), fix)
+    return Finding("isolation", "ok", f"enforced by the database on all {len(tables)} tables")
 
 
 async def check_durability(connection: asyncpg.Connection) -> Finding:
@@ -360,3 +349,10 @@ async def check_address(settings: Settings, service: Service | None) -> Finding:
     if service is None:
         return Finding("address", "skip", "the service's address was not given with --url")
     return await website.check_address(service)
+
+
+async def check_background(service: Service | None) -> Finding:
+    """Whether the background tasks of the worker that answers run."""
+    if service is None:
+        return Finding("background", "skip", "the service's address was not given with --url")
+    return await website.check_background(service)

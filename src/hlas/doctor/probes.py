@@ -1,4 +1,4 @@
-"""A question only the doctor may ask: as whom does the service see the one who asks?"""
+"""The token with which `hlas doctor` asks a running service about itself."""
 
 import time
 from collections.abc import Sequence
@@ -7,7 +7,7 @@ from typing import Any
 import jwt
 
 ALGORITHM = "HS256"
-# Other than that of visitors' tokens: neither is good for the other's purpose.
+# Differs from the audience of visitors' tokens, so that neither works as the other.
 AUDIENCE = "hlas-doctor"
 SECONDS = 60
 
@@ -18,7 +18,7 @@ def issue(secret: str) -> str:
 
 
 def is_ours(secrets: Sequence[str], headers: Sequence[str]) -> bool:
-    """Whether a request carries the token of a doctor who knows one of our secrets."""
+    """Whether a request carries a token that was signed with one of our secrets for this."""
     if len(headers) != 1 or not headers[0].startswith("Bearer "):
         return False
     return any(_verifies(secret, headers[0].removeprefix("Bearer ")) for secret in secrets)

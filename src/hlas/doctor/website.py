@@ -42,8 +42,18 @@ class Seen(BaseModel):
     address: str | None
 
 
+class Task(BaseModel):
+    """A background task of the worker that answered."""
+
+    is_running: bool
+    failures: int
+
+
 class Health(BaseModel):
+    """What the service tells its doctor; anybody else is told neither."""
+
     seen: Seen | None = None
+    background: dict[str, Task] | None = None
 
 
 def origin_of(url: str) -> Origin | None:
@@ -52,17 +62,49 @@ def origin_of(url: str) -> Origin | None:
 
 
 async def check_address(service: Service) -> Finding:
-    """By which address the service would limit us; it tells only those who know its secret."""
-    if origin_of(service.url) is None:
+    """By which address the service would limit us."""
+    asked = await _ask("address", service)
+    if isinstance(asked, Finding):
+        return asked
+    health, headers = asked
+    if health.seen is None:
         return Finding(
             "address",
+            "warn",
+            f"{service.url} is another Hlas, or signs with another secret",
+            "run the doctor with the environment of the service",
+        )
+    return _judge_address(health.seen, headers)
+
+
+async def check_background(service: Service) -> Finding:
+    asked = await _ask("background", service)
+    # `address` says why a service does not answer us; an older version has no such list.
+    tasks = None if isinstance(asked, Finding) else asked[0].background
+    if tasks is None:
+        return Finding("background", "skip", "the service did not tell which background tasks run")
+    failures = [f"{name} {task.failures}" for name, task in tasks.items() if task.failures]
+    stopped = [name for name, task in tasks.items() if not task.is_running]
+    told = f"; failures since its start: {', '.join(failures)}" if failures else ""
+    if stopped:
+        found = f"{', '.join(stopped)} failed and will be started again{told}"
+        fix = "look for `background_failed` in the log: it names the error and its place"
+        return Finding("background", "fail", found, fix)
+    return Finding("background", "ok", f"all {len(tasks)} background tasks run{told}")
+
+
+async def _ask(name: str, service: Service) -> tuple[Health, Message] | Finding:
+    """Ask the service about itself; it tells only those who know its secret."""
+    if origin_of(service.url) is None:
+        return Finding(
+            name,
             "fail",
             f"{service.url[:SHOWN]} is not an http or https address",
             "write it as https://chat.example.com",
         )
     if not service.secret:
         return Finding(
-            "address",
+            name,
             "warn",
             "there is no signing secret here, and the service answers only those who have it",
             "run the doctor with the environment of the service",
@@ -71,19 +113,11 @@ async def check_address(service: Service) -> Finding:
     token = probes.issue(service.secret)
     try:
         answer = await fetch(service.at("/health"), Authorization=f"Bearer {token}")
-        seen = Health.model_validate_json(answer.body).seen
+        return Health.model_validate_json(answer.body), answer.headers
     except Unreachable as error:
-        return Finding("address", "fail", f"{service.url} cannot be reached: {error}", fix)
+        return Finding(name, "fail", f"{service.url} cannot be reached: {error}", fix)
     except ValidationError:
-        return Finding("address", "fail", f"{service.url} does not answer as Hlas does", fix)
-    if seen is None:
-        return Finding(
-            "address",
-            "warn",
-            f"{service.url} is another Hlas, or signs with another secret",
-            "run the doctor with the environment of the service",
-        )
-    return _judge_address(seen, answer.headers)
+        return Finding(name, "fail", f"{service.url} does not answer as Hlas does", fix)
 
 
 def _judge_address(seen: Seen, headers: Message) -> Finding:

@@ -17,6 +17,7 @@ from prometheus_client import (
     multiprocess,
 )
 
+from hlas.background import TASKS
 from hlas.observe.shared import Shared
 
 METHODS = {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
@@ -119,6 +120,19 @@ class Metrics:
             registry=self.registry,
             multiprocess_mode="livesum",
         )
+        self._background_failures = self._counter(
+            "hlas_background_failures", "Failures of background tasks", ("task",)
+        )
+        self._background_running = Gauge(
+            "hlas_background_running",
+            "Workers in which a background task runs",
+            ("task",),
+            registry=self.registry,
+            multiprocess_mode="livesum",
+        )
+        for task in TASKS:
+            self._background_failures.labels(task)
+            self._background_running.labels(task)
 
     def _counter(self, name: str, text: str, labels: tuple[str, ...]) -> Counter:
         return Counter(name, text, labels, registry=self.registry)
@@ -166,14 +180,18 @@ class Metrics:
         self.batch_size.observe(rows)
         self.queue_depth.set(waiting)
 
+    def count_background_failure(self, task: str) -> None:
+        self._background_failures.labels(task).inc()
+
+    def show_background(self, task: str, *, is_running: bool) -> None:
+        self._background_running.labels(task).set(is_running)
+
     async def share(self) -> None:
-        """Let the other workers see this one's numbers, at most a moment late."""
-        while True:
-            await asyncio.sleep(SHARE_SECONDS)
-            self.hand_over()
+        """Let the other workers see this one's numbers; every SHARE_SECONDS."""
+        self.hand_over()
 
     def hand_over(self) -> None:
-        """Give Prometheus's counters what was added up since the last time."""
+        """Add what was counted since the last time to Prometheus's own counters."""
         counted, self._counted = self._counted, defaultdict(int)
         timed, self._timed = self._timed, defaultdict(_no_times)
         for (counter, *labels), count in counted.items():

@@ -1,9 +1,10 @@
-"""Conversations that have outlived the days their tenant keeps them."""
+"""Deletes conversations that are older than their tenant's retention."""
 
 from uuid import UUID
 
 import asyncpg
 
+from hlas import log
 from hlas.privacy import privacy
 from hlas.privacy.privacy import Count, Subject
 from hlas.store.db import Database, Queries
@@ -15,15 +16,22 @@ RETENTION = Change(actor="retention")
 
 
 async def run(operators: Database) -> dict[str, Count]:
-    """Delete what is too old, of every tenant that keeps only so long; the counts by slug.
+    """Delete old conversations of every tenant with a retention; returns counts by slug.
 
-    While another worker is at it there is nothing to do.
+    Does nothing while another worker does it.
     """
     removed: dict[str, Count] = {}
     for tenant in await operators.all(queries.tenants_with_retention):
         done = await _retire(operators, tenant["id"], tenant["retention_days"])
         if done:
             removed[tenant["slug"]] = done
+    if removed:
+        log.info(
+            "retention_removed",
+            tenants=len(removed),
+            conversations=sum(done.conversations for done in removed.values()),
+            messages=sum(done.messages for done in removed.values()),
+        )
     return removed
 
 

@@ -18,9 +18,8 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 import asyncpg
 
-from hlas.doctor import checks
 from hlas.settings import DEFAULT_ROLE_PREFIX
-from hlas.store import embedded, migrations
+from hlas.store import embedded, isolation, migrations
 from hlas.store.db import Queries, connect, log_in
 from hlas.store.embedded import EmbeddedPostgresError, Server
 from hlas.store.embedded.cluster import DATABASE, OWNER, locate
@@ -235,11 +234,12 @@ async def _check(staging: Logins) -> dict[str, Any]:
     owner = await connect(staging.owner_url)
     try:
         fault = await roles.find_fault(owner, staging)
-        isolation = await checks.check_isolation(owner, staging)
+        tables = await isolation.list_tables(owner, staging)
     finally:
         await owner.close()
-    if fault or isolation.status != "ok":
-        raise BackupError(f"The restored database is not safe: {fault or isolation.found}.")
+    faults = [fault[0]] if fault else [str(table) for table in tables if table.fault]
+    if faults or not tables:
+        raise BackupError(f"The restored database is not safe: {', '.join(faults) or 'no tables'}.")
     operator = await log_in(staging, OPERATOR)
     try:
         return dict(await operator.fetchrow(queries.counts))

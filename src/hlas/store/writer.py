@@ -1,7 +1,7 @@
-"""Group commit: requests that arrive while a statement is under way share the next one.
+"""Group commit: messages that arrive while a statement runs share the next one.
 
-A lone message never waits for others, so an idle server adds no latency, and under load the cost
-of a transaction is shared by all the messages in it. A caller hears back only after the commit.
+A lone message never waits for others, so an idle server adds no latency. Under load the messages
+of a batch share the cost of one transaction. A caller gets its outcome only after the commit.
 """
 
 import asyncio
@@ -10,21 +10,22 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from contextvars import Context
-from dataclasses import dataclass, field
-from typing import Final, Protocol
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple, TypeAlias
 
 import asyncpg
 
-from hlas import errors
-from hlas.store.db import AWAY, CONNECT_SECONDS, STATEMENT_SECONDS, log_in
+from hlas.background import Start, start_alone
+from hlas.store.db import AWAY, CONNECT_SECONDS, STATEMENT_SECONDS, Queries, log_in
 from hlas.store.logins import Logins
 
-WRITE: Final = "select * from write_messages($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)"
+queries = Queries.beside(__file__)
 
 BATCH_ROWS = 256
 BATCH_CHARACTERS = 1_000_000
-# A statement costs as much as five messages in it. Where they come in company, and so many that
-# another is due, it pays for all to let it join, unless there are enough already; see ADR-0005.
+# A statement costs as much as five messages in it. Under load, wait 1 ms so that more rows join the
+# batch, unless it already has ENOUGH_ROWS (ADR-0005).
 GATHER_SECONDS = 0.001
 BUSY_RATE = 1000.0
 COMPANY = 1.3
@@ -38,12 +39,20 @@ RETRY_SECONDS = 0.005
 RECONNECT_SECONDS = 0.1
 DRAIN_SECONDS = 10.0
 
-REFUSALS: Final[dict[str, type[errors.HlasError]]] = {
-    "conversation_not_found": errors.ConversationNotFound,
-    "conversation_closed": errors.ConversationClosed,
-    "tenant_inactive": errors.TenantInactive,
-    "session_revoked": errors.SessionRevoked,
-}
+
+class Refusal(StrEnum):
+    """Why a message was not written. The first four are outcomes of write_messages.sql."""
+
+    CONVERSATION_NOT_FOUND = "conversation_not_found"
+    CONVERSATION_CLOSED = "conversation_closed"
+    TENANT_INACTIVE = "tenant_inactive"
+    SESSION_REVOKED = "session_revoked"
+    # The key was used before, for a message with another hash.
+    KEY_CONFLICT = "key_conflict"
+    # Another process is writing to the conversation, and may be storing this key.
+    IN_PROGRESS = "in_progress"
+    # The database is away or slow, the queue is full, or the writer is closing.
+    UNAVAILABLE = "unavailable"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,19 +63,11 @@ class Written:
     replayed: bool
 
 
-class Waiter(Protocol):
-    """Who is told what became of a draft: a future, or what does the same for less."""
-
-    def done(self) -> bool: ...
-
-    def set_result(self, written: Written, /) -> None: ...
-
-    def set_exception(self, error: Exception, /) -> None: ...
+Outcome: TypeAlias = Written | Refusal
 
 
-@dataclass(slots=True, eq=False)
-class Draft:
-    """One message on its way into the database."""
+class Draft(NamedTuple):
+    """The rows of one message: itself, and its key with the response if it has one."""
 
     tenant_id: str
     conversation_id: str
@@ -78,24 +79,34 @@ class Draft:
     response: str
     key: str | None = None
     request_hash: bytes | None = None
-    deadline: float = 0.0
-    # Sent, and nobody has said yet what became of it.
-    unsure: bool = False
-    # The database said: another process is writing to this conversation.
-    locked: bool = False
-    waiter: Waiter = field(init=False)
 
-    def succeed(self, written: Written) -> None:
-        if not self.waiter.done():
-            self.waiter.set_result(written)
+
+@dataclass(slots=True, eq=False)
+class _Pending:
+    """A draft whose caller waits for the outcome."""
+
+    draft: Draft
+    outcome: "asyncio.Future[Outcome]"
+    deadline: float
+    # It was sent, and the connection may break before we know whether it was committed.
+    unsure: bool = False
+    # Another process holds the lock of the conversation.
+    locked: bool = False
+
+    def settle(self, outcome: Outcome) -> None:
+        if not self.outcome.done():
+            self.outcome.set_result(outcome)
 
     def fail(self, error: Exception) -> None:
-        if not self.waiter.done():
-            self.waiter.set_exception(error)
+        if not self.outcome.done():
+            self.outcome.set_exception(error)
+
+
+_Followers: TypeAlias = dict[_Pending, list[_Pending]]
 
 
 class Writer:
-    """One connection, one statement at a time, everything that waits goes into the next."""
+    """One connection that runs one statement at a time; all that waits goes into the next one."""
 
     def __init__(
         self,
@@ -103,15 +114,17 @@ class Writer:
         role: str,
         *,
         on_batch: Callable[[int, int], None] | None = None,
+        start: Start = start_alone,
         **connection_settings: str,
     ) -> None:
+        """`start` runs the writer's loop; the service passes one that supervises it."""
         self._logins = logins
         self._role = role
         self._connection_settings = connection_settings
         self._on_batch = on_batch
-        self._waiting: deque[Draft] = deque()
-        self._writing: list[Draft] = []
-        # Of late: messages in a statement, messages a second.
+        self._waiting: deque[_Pending] = deque()
+        self._writing: list[_Pending] = []
+        # Moving averages: rows per statement, rows per second.
         self._company = 0.0
         self._rate = 0.0
         self._taken_at = time.monotonic()
@@ -119,33 +132,23 @@ class Writer:
         self._patrolling: asyncio.TimerHandle | None = None
         self._connection: asyncpg.Connection | None = None
         self._closing = False
-        self._task = asyncio.create_task(self._run(), name="writer")
+        self._task = start("writer", self._run)
 
     @property
     def depth(self) -> int:
         return len(self._waiting)
 
-    async def write(self, draft: Draft) -> Written:
+    async def write(self, draft: Draft) -> Outcome:
         """Store the draft, or replay what its key stored; returns after the commit."""
-        waiter: asyncio.Future[Written] = asyncio.get_running_loop().create_future()
-        self.submit(draft, waiter)
-        return await waiter
-
-    @property
-    def has_room(self) -> bool:
-        return not self._closing and len(self._waiting) < QUEUE_ROWS
-
-    def submit(self, draft: Draft, waiter: Waiter) -> None:
-        """The same for a caller that does not wait itself; it is told after the commit."""
-        if not self.has_room:
-            raise errors.Unavailable
+        if self._closing or len(self._waiting) >= QUEUE_ROWS:
+            return Refusal.UNAVAILABLE
         loop = asyncio.get_running_loop()
-        draft.waiter = waiter
-        draft.deadline = loop.time() + PATIENCE_SECONDS
-        self._waiting.append(draft)
+        pending = _Pending(draft, loop.create_future(), loop.time() + PATIENCE_SECONDS)
+        self._waiting.append(pending)
         self._wake.set()
         if self._patrolling is None:
             self._patrolling = self._call_patrol(loop)
+        return await pending.outcome
 
     async def close(self) -> None:
         """Write what is waiting, then stop."""
@@ -160,9 +163,9 @@ class Writer:
         await self._disconnect()
 
     async def _run(self) -> None:
-        # Connected before the first visitor comes; what fails here, their message will report.
+        # Connect before the first visitor comes; a failure is reported by the first message.
         with suppress(Exception):
-            await self._connected()
+            await self._connect()
         while not (self._closing and not self._waiting):
             if not self._waiting:
                 self._wake.clear()
@@ -173,16 +176,17 @@ class Writer:
             self._note(len(batch))
             try:
                 again = await self._commit(batch) if batch else []
-            except Exception as error:  # noqa: BLE001  # the writer outlives whatever one batch meets
+            except Exception as error:  # noqa: BLE001  # one batch must not stop the writer
                 again = []
-                for draft in batch:
-                    draft.fail(error)
+                for pending in batch:
+                    pending.fail(error)
             self._writing = []
             self._requeue(again)
             if batch and len(again) == len(batch):
                 await asyncio.sleep(RETRY_SECONDS)
 
     async def _gather(self) -> None:
+        """Under load, wait for more rows."""
         if time.monotonic() - self._taken_at > QUIET_SECONDS:
             self._company = self._rate = 0.0
         busy = self._company > COMPANY and self._rate > BUSY_RATE
@@ -190,53 +194,54 @@ class Writer:
             await asyncio.sleep(GATHER_SECONDS)
 
     def _note(self, rows: int) -> None:
+        """Update the moving averages."""
         now = time.monotonic()
         rate = rows / max(now - self._taken_at, SHORTEST_SECONDS)
         self._taken_at = now
         self._rate += (rate - self._rate) / 8
         self._company += (rows - self._company) / 8
 
-    def _requeue(self, again: list[Draft]) -> None:
-        # In front they keep their order, but a whole batch of locked ones would hold up the rest.
-        if sum(draft.locked for draft in again) > BATCH_ROWS // 2:
+    def _requeue(self, again: list[_Pending]) -> None:
+        # In front they keep their order, but a batch of locked ones would hold up all others.
+        if sum(pending.locked for pending in again) > BATCH_ROWS // 2:
             self._waiting.extend(again)
         else:
             self._waiting.extendleft(reversed(again))
 
     def _call_patrol(self, loop: asyncio.AbstractEventLoop) -> asyncio.TimerHandle:
-        # Outside of the request that happens to arm it: it speaks for all of them.
+        # In a context of its own: it is not about the request that happens to start it.
         return loop.call_later(PATROL_SECONDS, self._patrol, context=Context())
 
     def _patrol(self) -> None:
-        """Nobody waits longer than patience allows, whatever a statement is stuck in."""
+        """Nobody waits longer than PATIENCE_SECONDS, even if a statement hangs."""
         loop = asyncio.get_running_loop()
         self._expire(loop.time())
         busy = self._waiting or self._writing
         self._patrolling = self._call_patrol(loop) if busy else None
 
     def _expire(self, now: float) -> None:
-        """Answer those who have waited long enough; their retry will find what happened."""
-        for draft in (*self._writing, *self._waiting):
-            if draft.deadline <= now:
-                in_progress = draft.locked and draft.key is not None
-                draft.fail(errors.IdempotencyInProgress() if in_progress else errors.Unavailable())
-        self._waiting = deque(draft for draft in self._waiting if not draft.waiter.done())
+        """Answer those whose deadline has passed; a retry will find what was committed."""
+        for pending in (*self._writing, *self._waiting):
+            if pending.deadline <= now:
+                in_progress = pending.locked and pending.draft.key is not None
+                pending.settle(Refusal.IN_PROGRESS if in_progress else Refusal.UNAVAILABLE)
+        self._waiting = deque(pending for pending in self._waiting if not pending.outcome.done())
 
-    def _take(self) -> list[Draft]:
-        batch: list[Draft] = []
+    def _take(self) -> list[_Pending]:
+        batch: list[_Pending] = []
         characters = 0
         while self._waiting and len(batch) < BATCH_ROWS and characters < BATCH_CHARACTERS:
-            draft = self._waiting.popleft()
-            # Who was answered meanwhile, or has left, gets no message that nobody knows of.
-            if not draft.waiter.done():
-                characters += len(draft.content) + len(draft.meta)
-                batch.append(draft)
+            pending = self._waiting.popleft()
+            # A caller that has its answer, or has left, gets no message that it does not know of.
+            if not pending.outcome.done():
+                characters += len(pending.draft.content) + len(pending.draft.meta)
+                batch.append(pending)
         return batch
 
-    async def _commit(self, batch: list[Draft]) -> list[Draft]:
-        """Write a batch; returns the drafts that have to be tried again."""
+    async def _commit(self, batch: list[_Pending]) -> list[_Pending]:
+        """Write a batch; returns what has to be tried again."""
         try:
-            connection = await self._connected()
+            connection = await self._connect()
         except AWAY:
             await asyncio.sleep(RECONNECT_SECONDS)
             return batch
@@ -247,45 +252,44 @@ class Writer:
             return await self._write(connection, leaders, followers)
         except AWAY:
             await self._disconnect()
-            return _retryable(batch)
+            return _keep_retryable(batch)
         except asyncpg.PostgresError:
             for leader in leaders:
                 leader.unsure = False
-            return await self._one_by_one(leaders, followers)
+            return await self._write_one_by_one(leaders, followers)
 
-    async def _one_by_one(
-        self, leaders: list[Draft], followers: dict[Draft, list[Draft]]
-    ) -> list[Draft]:
+    async def _write_one_by_one(
+        self, leaders: list[_Pending], followers: _Followers
+    ) -> list[_Pending]:
         """A bad row fails alone: its neighbours are written without it."""
-        again: list[Draft] = []
+        again: list[_Pending] = []
         for position, leader in enumerate(leaders):
-            if leader.waiter.done():
+            if leader.outcome.done():
                 again += followers.get(leader, ())
                 continue
-            rest = [draft for one in leaders[position:] for draft in (one, *followers.get(one, ()))]
+            rest = [one for later in leaders[position:] for one in _family(later, followers)]
             try:
-                connection = await self._connected()
+                connection = await self._connect()
                 again += await self._write(connection, [leader], followers)
             except AWAY:
                 await self._disconnect()
-                return again + _retryable(rest)
+                return again + _keep_retryable(rest)
             except asyncpg.PostgresError as error:
-                for draft in (leader, *followers.get(leader, ())):
-                    draft.fail(error)
+                for pending in _family(leader, followers):
+                    pending.fail(error)
         return again
 
     async def _write(
-        self,
-        connection: asyncpg.Connection,
-        leaders: list[Draft],
-        followers: dict[Draft, list[Draft]],
-    ) -> list[Draft]:
-        for draft in leaders:
-            draft.unsure = True
-        rows = await connection.fetch(WRITE, *_columns(leaders), timeout=STATEMENT_SECONDS)
-        return _answer(leaders, followers, rows)
+        self, connection: asyncpg.Connection, leaders: list[_Pending], followers: _Followers
+    ) -> list[_Pending]:
+        for leader in leaders:
+            leader.unsure = True
+        columns = _columns([leader.draft for leader in leaders])
+        rows = await connection.fetch(queries.write, *columns, timeout=STATEMENT_SECONDS)
+        return _settle(leaders, followers, rows)
 
-    async def _connected(self) -> asyncpg.Connection:
+    async def _connect(self) -> asyncpg.Connection:
+        """The open connection, or a new one."""
         if self._connection is None or self._connection.is_closed():
             # Durability, isolation and timeouts are settings of the role (migrations/roles.py).
             self._connection = await log_in(
@@ -303,23 +307,28 @@ class Writer:
                 connection.terminate()
 
 
-def _group(batch: Iterable[Draft]) -> tuple[list[Draft], dict[Draft, list[Draft]]]:
-    """One draft for each key goes to the database; equal keys of the batch follow its outcome."""
-    leaders: list[Draft] = []
-    followers: dict[Draft, list[Draft]] = {}
-    by_key: dict[tuple[str, str, str, int], Draft] = {}
-    for draft in batch:
+def _group(batch: Iterable[_Pending]) -> tuple[list[_Pending], _Followers]:
+    """One message per key goes to the database; equal keys of the batch follow its outcome."""
+    leaders: list[_Pending] = []
+    followers: _Followers = {}
+    by_key: dict[tuple[str, str, str, int], _Pending] = {}
+    for pending in batch:
+        draft = pending.draft
         if draft.key is None:
-            leaders.append(draft)
+            leaders.append(pending)
             continue
-        # With the generation: a signed-out token must not get the answer of one that stands.
+        # With the generation: a revoked session must not get the response of a valid one.
         identity = (draft.tenant_id, draft.conversation_id, draft.key, draft.generation)
-        leader = by_key.setdefault(identity, draft)
-        if leader is draft:
-            leaders.append(draft)
+        leader = by_key.setdefault(identity, pending)
+        if leader is pending:
+            leaders.append(pending)
         else:
-            followers.setdefault(leader, []).append(draft)
+            followers.setdefault(leader, []).append(pending)
     return leaders, followers
+
+
+def _family(leader: _Pending, followers: _Followers) -> tuple[_Pending, ...]:
+    return (leader, *followers.get(leader, ()))
 
 
 def _columns(drafts: list[Draft]) -> tuple[list[object], ...]:
@@ -337,50 +346,52 @@ def _columns(drafts: list[Draft]) -> tuple[list[object], ...]:
     )
 
 
-def _retryable(batch: list[Draft]) -> list[Draft]:
-    """Nobody knows what a lost connection committed; only a key makes another try safe."""
+def _keep_retryable(batch: list[_Pending]) -> list[_Pending]:
+    """A lost connection may have committed: only a key makes a retry safe."""
     kept = []
-    for draft in batch:
-        draft.locked = False
-        if draft.key is None and draft.unsure:
-            draft.fail(errors.Unavailable())
+    for pending in batch:
+        pending.locked = False
+        if pending.draft.key is None and pending.unsure:
+            pending.settle(Refusal.UNAVAILABLE)
         else:
-            kept.append(draft)
+            kept.append(pending)
     return kept
 
 
-def _answer(
-    leaders: list[Draft], followers: dict[Draft, list[Draft]], rows: list[asyncpg.Record]
-) -> list[Draft]:
-    """Tell every caller its outcome; returns those whose conversation was busy elsewhere."""
+def _settle(
+    leaders: list[_Pending], followers: _Followers, rows: list[asyncpg.Record]
+) -> list[_Pending]:
+    """Give every caller its outcome; returns those whose conversation is locked."""
     created = next(int(row["response"]) for row in rows if row["n"] == 0)
     others = {row["n"]: row for row in rows if row["n"] != 0}
     if created + len(others) != len(leaders):
         raise asyncpg.InternalClientError("the database did not account for every message")
-    again: list[Draft] = []
+    again: list[_Pending] = []
     for number, leader in enumerate(leaders, start=1):
         row = others.get(number)
-        family = followers.get(leader, ())
         if row is None:
-            leader.succeed(Written(leader.response, replayed=False))
-            _replay(family, leader.request_hash, leader.response)
+            draft = leader.draft
+            leader.settle(Written(draft.response, replayed=False))
+            _replay(followers.get(leader, ()), draft.request_hash, draft.response)
         elif row["outcome"] == "stored":
-            _replay((leader, *family), row["request_hash"], row["response"])
+            _replay(_family(leader, followers), row["request_hash"], row["response"])
         elif row["outcome"] == "locked":
             leader.unsure = False
-            again += (leader, *family)
-            for draft in (leader, *family):
-                draft.locked = True
+            for pending in _family(leader, followers):
+                pending.locked = True
+                again.append(pending)
         else:
-            for draft in (leader, *family):
-                draft.fail(REFUSALS[row["outcome"]]())
+            for pending in _family(leader, followers):
+                pending.settle(Refusal(row["outcome"]))
     return again
 
 
-def _replay(drafts: Iterable[Draft], stored_hash: bytes | None, response: str) -> None:
-    for draft in drafts:
-        if draft.request_hash == stored_hash:
-            # Its own response was stored by a try that never heard back: no replay, but the first.
-            draft.succeed(Written(response, replayed=response != draft.response))
+def _replay(family: Iterable[_Pending], stored_hash: bytes | None, response: str) -> None:
+    for pending in family:
+        if pending.draft.request_hash == stored_hash:
+            # Equal to its own response: an earlier try of this same request stored it, so this is
+            # the first answer and no replay.
+            replayed = response != pending.draft.response
+            pending.settle(Written(response, replayed=replayed))
         else:
-            draft.fail(errors.IdempotencyKeyConflict())
+            pending.settle(Refusal.KEY_CONFLICT)

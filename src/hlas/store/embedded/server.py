@@ -10,6 +10,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from hlas import log
+from hlas.background import find_place
 from hlas.store.embedded import postmaster
 from hlas.store.embedded.cluster import DATABASE, OWNER, PORT, SUPERUSER, Cluster, locate, make_home
 from hlas.store.embedded.errors import EmbeddedPostgresError
@@ -102,7 +103,7 @@ class Server:
             ready = found is not None and found.pid == self._pid and found.status == "ready"
             if ready and postmaster.answers(self.socket_directory, self._passwords):
                 return
-            if self._dead():
+            if self._is_dead():
                 reason = postmaster.last_words(self.cluster, self.log_file)
                 raise EmbeddedPostgresError(f"PostgreSQL did not start: {reason}.")
             time.sleep(postmaster.POLL_SECONDS)
@@ -111,13 +112,13 @@ class Server:
             f"see {self.cluster.log_directory}."
         )
 
-    def _dead(self) -> bool:
+    def _is_dead(self) -> bool:
         if self._process is not None:
             return self._process.poll() is not None
         return self._pid is None or not postmaster.is_postmaster(self.cluster, self._pid)
 
     def watch(self) -> None:
-        """Starts the server again whenever it dies, until `stop`."""
+        """Start the server again whenever it dies, until `stop`."""
         self._watcher = threading.Thread(target=self._watch, name="postgres-watch", daemon=True)
         self._watcher.start()
 
@@ -125,18 +126,22 @@ class Server:
         backoff = 0.0
         while not self._stopped.wait(backoff or WATCH_SECONDS):
             with self._changing:
-                if self._stopped.is_set() or not self._dead():
-                    continue
                 try:
-                    self.launch()
-                except EmbeddedPostgresError as error:
+                    self._relaunch()
+                except Exception as error:  # noqa: BLE001  # a watcher that ends would go unnoticed
                     if self._stopped.is_set():
                         return
                     backoff = min(max(2 * backoff, 0.2), LONGEST_BACKOFF_SECONDS)
-                    log.warning("postgres_restart_failed", reason=str(error), retry_s=backoff)
+                    ours = isinstance(error, EmbeddedPostgresError)
+                    reason = str(error) if ours else f"{type(error).__name__} {find_place(error)}"
+                    log.warning("postgres_restart_failed", reason=reason, retry_s=backoff)
                 else:
                     backoff = 0.0
-                    log.warning("postgres_restarted", pid=self._pid)
+
+    def _relaunch(self) -> None:
+        if not self._stopped.is_set() and self._is_dead():
+            self.launch()
+            log.warning("postgres_restarted", pid=self._pid)
 
     def stop(self) -> None:
         """Returns when no process of the server is left; may be called again."""

@@ -1,19 +1,28 @@
-"""Row-level security the same way on every table, so that no revision can half-do it."""
+"""What revisions have in common: row-level security the same on every table, functions."""
+
+from pathlib import Path
 
 from alembic import op
+
+STORE = Path(__file__).parents[1]
 
 CURRENT_TENANT = "(select nullif(current_setting('app.tenant_id', true), '')::uuid)"
 
 
+def read(name: str) -> str:
+    """The SQL of a function that has a file of its own."""
+    return (STORE / name).read_text("utf-8")
+
+
 def execute_all(script: str) -> None:
-    """Several plain statements, each ended by a semicolon at the end of its line."""
+    """Run several plain statements, each ended by a semicolon at the end of its line."""
     for statement in script.split(";\n"):
         if statement.strip():
             op.execute(statement)
 
 
 def isolate(table: str, column: str = "tenant_id") -> None:
-    """Only rows of the transaction's tenant; operators see all through a role of their own."""
+    """Show only the rows of the transaction's tenant; the role of operators sees all."""
     op.execute(f"alter table {table} enable row level security")
     op.execute(f"alter table {table} force row level security")
     op.execute(
@@ -27,8 +36,8 @@ def isolate(table: str, column: str = "tenant_id") -> None:
 
 
 def define(signature: str, owner: str, callers: str, statement: str) -> None:
-    """A SECURITY DEFINER function owned by a role that can do only that."""
-    # Giving a function away needs CREATE on the schema for its new owner, for that moment only.
+    """Create a SECURITY DEFINER function, owned by a role that has no other purpose."""
+    # ALTER FUNCTION ... OWNER needs CREATE on the schema for the new owner, for this moment only.
     op.execute(statement)
     op.execute(f"grant create on schema public to {owner}")
     op.execute(f"alter function {signature} owner to {owner}")

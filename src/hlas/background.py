@@ -1,0 +1,155 @@
+"""Background work under supervision: what fails is logged, counted and started again."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol, TypeAlias, get_args
+
+from hlas import log
+
+FIRST_PAUSE_SECONDS = 0.5
+LONGEST_PAUSE_SECONDS = 30.0
+# After this long without a failure the pauses start again from the first one.
+STEADY_SECONDS = 300.0
+
+# Every background task of a worker: a fixed set, because the names are values of a label.
+TaskName = Literal[
+    "writer",
+    "limit_overrides",
+    "metrics",
+    "traffic",
+    "traffic_cleanup",
+    "key_cleanup",
+    "retention",
+]
+TASKS: tuple[TaskName, ...] = get_args(TaskName)
+
+Work: TypeAlias = Callable[[], Coroutine[Any, Any, object]]
+Start: TypeAlias = Callable[[TaskName, Work], "asyncio.Task[object]"]
+
+
+def start_alone(name: TaskName, work: Work) -> "asyncio.Task[object]":
+    """Start work that nobody supervises."""
+    return asyncio.create_task(work(), name=name)
+
+
+class Meter(Protocol):
+    """Counts failures and shows which tasks run."""
+
+    def count_background_failure(self, task: str) -> None: ...
+
+    def show_background(self, task: str, *, is_running: bool) -> None: ...
+
+
+@dataclass(slots=True)
+class _Status:
+    is_running: bool = False
+    failures: int = 0
+    failed_at: float = 0.0
+    pause: float = 0.0
+
+
+class Background:
+    """The background tasks of one worker."""
+
+    def __init__(self, meter: Meter) -> None:
+        self._meter = meter
+        self._statuses: dict[TaskName, _Status] = {}
+        self._tasks: list[asyncio.Task[object]] = []
+
+    def start(self, name: TaskName, work: Work) -> "asyncio.Task[object]":
+        """Run `work` until it returns; start it again whenever it fails."""
+        return self._start(name, work, None, 0.0)
+
+    def every(
+        self, seconds: float, name: TaskName, work: Work, *, first: float | None = None
+    ) -> None:
+        """Run `work` again and again, `seconds` after it ended; the first time after `first`."""
+        self._start(name, work, seconds, seconds if first is None else first)
+
+    def _start(
+        self, name: TaskName, work: Work, seconds: float | None, first: float
+    ) -> "asyncio.Task[object]":
+        self._statuses[name] = _Status()
+        self._show(name, is_running=True)
+        task: asyncio.Task[object] = asyncio.create_task(
+            self._supervise(name, work, seconds, first), name=name
+        )
+        self._tasks.append(task)
+        return task
+
+    async def _supervise(
+        self, name: TaskName, work: Work, seconds: float | None, first: float
+    ) -> object:
+        pause = first
+        try:
+            while True:
+                await asyncio.sleep(pause)
+                self._show(name, is_running=True)
+                try:
+                    await work()
+                except (Exception, asyncio.CancelledError) as error:
+                    if _is_stopping():
+                        raise
+                    pause = self._fail(name, error)
+                else:
+                    if seconds is None:
+                        return None
+                    pause = seconds
+        finally:
+            self._show(name, is_running=False)
+
+    def _fail(self, name: TaskName, error: BaseException) -> float:
+        """Tell of a failure; returns the seconds to wait before the next try."""
+        status = self._statuses[name]
+        now = asyncio.get_running_loop().time()
+        if status.failures and now - status.failed_at < STEADY_SECONDS:
+            status.pause = min(2 * status.pause, LONGEST_PAUSE_SECONDS)
+        else:
+            status.pause = FIRST_PAUSE_SECONDS
+        status.failed_at = now
+        status.failures += 1
+        self._show(name, is_running=False)
+        self._meter.count_background_failure(name)
+        # The kind and the place, never the message: it may quote what a visitor wrote.
+        log.error(
+            "background_failed",
+            task=name,
+            error=type(error).__name__,
+            where=find_place(error),
+            retry_s=status.pause,
+        )
+        return status.pause
+
+    def _show(self, name: TaskName, *, is_running: bool) -> None:
+        self._statuses[name].is_running = is_running
+        self._meter.show_background(name, is_running=is_running)
+
+    def report(self) -> dict[str, dict[str, Any]]:
+        """Which tasks run now, and how often each has failed since the worker started."""
+        return {
+            name: {"is_running": status.is_running, "failures": status.failures}
+            for name, status in self._statuses.items()
+        }
+
+    async def close(self) -> None:
+        """Stop all tasks; returns when none is left."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+def _is_stopping() -> bool:
+    """Whether this task is cancelled; a cancelled call inside the work is a failure like others."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+def find_place(error: BaseException) -> str:
+    """Function and line where an error was raised: unlike its message, they quote nobody."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    if trace is None:
+        return "unknown"
+    return f"{trace.tb_frame.f_code.co_name}:{trace.tb_lineno}"
