@@ -1,20 +1,25 @@
 """A second attack, on framing: one answer for each request, in order, none for a body."""
 
 import asyncio
+import itertools
+import random
 
 import pytest
 
-from attacks import LAST, attack, fire, read_answer
+from attacks import LAST, Attack, attack, fire, read_answer
 from factories import Live, Site
 from framings import (
     BAD_BODIES,
+    HEALTH,
     NOTHING,
+    WHOAMI,
     chunked,
     head,
     make_answered,
     make_pipelined,
     make_refused,
 )
+from lane import raw
 from raw_http import connect, request
 
 
@@ -110,3 +115,38 @@ async def test_expect_in_http_1_0(site: Site) -> None:
     lines = (b"Origin: " + site.origin.encode(), b"Expect: 100-continue", b"Content-Length: 2")
     sent = head(b"POST /widget/session HTTP/1.0", *lines)
     await fire(site.live.url, [attack("expects", sent, b"{}", says=[200])])
+
+
+def make_random(site: Site, seed: int) -> Attack:
+    """Up to 40 requests of all kinds, perhaps one that cannot be read, cut into random packets."""
+    chance = random.Random(seed)
+    origin = f"Origin: {site.origin}"
+    pool = (
+        (HEALTH, 200),
+        (WHOAMI, 401),
+        (request("POST", "/widget/session", origin, "Content-Length: 2", body=b"{}"), 200),
+        (raw(site, "in the lane", f"key-{seed}"), 200),
+        (chunked(b"2\r\n{}\r\n0\r\n\r\n"), 404),
+        (request("POST", NOTHING, f"Content-Length: {len(LAST)}", body=LAST), 404),
+    )
+    chosen = chance.choices(pool, k=chance.randint(0, 40))
+    end = chance.choice([attack("", LAST, says=[200]), *make_refused()])
+    whole = b"".join(sent for sent, _ in chosen) + b"".join(end.packets)
+    cuts = sorted(chance.sample(range(1, len(whole)), k=chance.randint(0, 5)))
+    packets = [whole[start:stop] for start, stop in itertools.pairwise((0, *cuts, len(whole)))]
+    says = [*(status for _, status in chosen), *end.statuses]
+    return attack(f"seed {seed}, {end.name}", *packets, says=says)
+
+
+async def test_random(site: Site) -> None:
+    """Edge case 46: the same in any order and any pieces."""
+    await fire(site.live.url, [make_random(site, seed) for seed in range(100)])
+    assert no_faults(site.live)
+
+
+@pytest.mark.soak
+async def test_random_soak(site: Site) -> None:
+    """The same for minutes."""
+    for start in range(0, 5000, 500):
+        await fire(site.live.url, [make_random(site, start + seed) for seed in range(500)])
+    assert no_faults(site.live)
