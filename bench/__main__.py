@@ -1,4 +1,4 @@
-"""Measure this machine, print one table, draw one plot."""
+"""Measure this machine, print one table, draw one plot, update the documents."""
 
 import argparse
 import os
@@ -12,57 +12,53 @@ from typing import Self
 import psutil
 import structlog
 
-from bench import capacity, limits, load, machine, plot, store
+from bench import limits, load, machine, pages, plot, store
+from bench.capacity import scaling_figures
 from bench.report import Report, table
 from bench.suite import FULL, QUICK, Suite
-
-DOCS = Path(__file__).parent.parent / "docs"
-# What a full run replaces in the documents.
-BEGIN, END = "<!-- measured -->\n", "<!-- /measured -->\n"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="a minute or two, for development")
+    parser.add_argument("--quick", action="store_true", help="one or two minutes, for development")
     parser.add_argument(
-        "--output", type=Path, help="where the plot goes; docs/, unless it is a quick run"
+        "--output", type=Path, help="write the plot to this directory and leave docs/ unchanged"
+    )
+    parser.add_argument(
+        "--readme",
+        action="store_true",
+        help="measure nothing; copy the headline rows of docs/benchmark.md into README.md",
     )
     arguments = parser.parse_args()
-    # As an exception it lets the servers be stopped.
-    signal.signal(signal.SIGTERM, _leave)
+    if arguments.readme:
+        pages.quote_in_readme()
+        return
+    # SystemExit unwinds the stack, so the servers are stopped.
+    signal.signal(signal.SIGTERM, _exit_on_signal)
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(30))
     with _Watch() as watch, store.opened() as opened:
         suite = Suite(opened, QUICK if arguments.quick else FULL)
         suite.run()
         report = Report(suite, limits.run())
     text = f"{_head(watch)}\n\n{table(report.rows())}\n"
-    print(f"{text}\n{capacity.page(report)}")
+    print(f"{text}\n{scaling_figures(report)}")
     if arguments.output:
         arguments.output.mkdir(parents=True, exist_ok=True)
         (arguments.output / "benchmark.svg").write_text(plot.draw(report))
     elif not arguments.quick:
-        (DOCS / "images").mkdir(exist_ok=True)
-        (DOCS / "images" / "benchmark.svg").write_text(plot.draw(report))
-        _replace(DOCS / "benchmark.md", text)
-        _replace(DOCS / "scaling.md", capacity.page(report))
+        pages.write(report, text)
 
 
 def _head(watch: "_Watch") -> str:
     return (
-        f"{machine.describe()}. Load by {load.name()}, 64 connections unless said otherwise, "
+        f"{machine.describe()}. Load by {load.name()}, 64 connections unless stated otherwise, "
         f"{watch.seconds / 60:.0f} minutes. Other programs used {watch.others:.0%} of the "
-        f"processors meanwhile, and the host took {watch.stolen:.1%}."
+        f"CPU time during the run, and the hypervisor took {watch.stolen:.1%} (steal)."
     )
 
 
-def _replace(page: Path, measured: str) -> None:
-    before, _, rest = page.read_text().partition(BEGIN)
-    _, _, after = rest.partition(END)
-    page.write_text(f"{before}{BEGIN}{measured}{END}{after}")
-
-
 class _Watch:
-    """How much of the machine went to others: figures from a busy machine should say so."""
+    """Measures how much CPU other programs used, because they distort the figures."""
 
     def __enter__(self) -> Self:
         self._started = time.monotonic(), self._busy(), machine.processor_seconds(os.getpid())
@@ -83,11 +79,11 @@ class _Watch:
         return float(times.user + times.system + times.nice)
 
     def _steal(self) -> float:
-        """What a virtual machine was ready to use and did not get."""
+        """CPU time that the hypervisor gave to other virtual machines."""
         return float(getattr(psutil.cpu_times(), "steal", 0.0))
 
 
-def _leave(number: int, _: FrameType | None) -> None:
+def _exit_on_signal(number: int, _: FrameType | None) -> None:
     sys.exit(f"stopped by signal {number}")
 
 

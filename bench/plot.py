@@ -1,4 +1,4 @@
-"""The table as a picture: plain SVG that follows the reader's light or dark mode."""
+"""The main figures as an SVG plot with a light and a dark colour scheme."""
 
 import math
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ def draw(report: Report) -> str:
         *_bars(24, 30, 912, "Durable messages a second, 64 connections", _throughput(report)),
         *_lines(24, 300, 436, "Messages a second by connections", _sweep(report, rate=True)),
         *_lines(500, 300, 436, "p99, milliseconds, by connections", _sweep(report, rate=False)),
-        *_bars(24, 600, 436, "Processor time a message, us: application, database", _cost(report)),
+        *_bars(24, 600, 436, "CPU time of a message, us: application + database", _cost(report)),
         *_bars(500, 600, 436, "Messages a second by messages stored", _sizes(report)),
     ]
     return (
@@ -47,7 +47,7 @@ def _throughput(report: Report) -> list[Bar]:
             ("Hlas, 2 workers", "ours", "ours 2"),
             ("Hlas, 1 worker", "ours", "ours 1"),
             ("pgbench, one statement", "bare", "pgbench bare"),
-            ("pgbench, without gaps", "bare", "pgbench gapless"),
+            ("pgbench, gapless", "bare", "pgbench gapless"),
             ("pgbench, 4 round trips", "bare", "pgbench transaction"),
             ("plain, 2 workers", "plain", "plain 2"),
             ("plain, 1 worker", "plain", "plain 1"),
@@ -90,7 +90,7 @@ def _text(x: float, y: float, kind: str, text: str, anchor: str = "start") -> st
 
 
 def _bars(x: float, y: float, width: float, title: str, bars: list[Bar]) -> list[str]:
-    """One below the other; several values of a bar are put end to end."""
+    """Horizontal bars; the values of one bar are stacked."""
     parts = [_text(x, y, "ink title", title)]
     left, room = x + 170, width - 170 - 110
     largest = max(sum(values) for _, _, values in bars) or 1
@@ -110,7 +110,7 @@ def _bars(x: float, y: float, width: float, title: str, bars: list[Bar]) -> list
 
 
 def _lines(x: float, y: float, width: float, title: str, lines: list[Line]) -> list[str]:
-    """Both axes are logarithmic: what doubles goes the same way up everywhere."""
+    """Lines on two logarithmic axes."""
     values = [value for _, _, points in lines for _, value in points if value > 0]
     counts = [count for count, _ in lines[0][2]]
     low, high = math.floor(math.log10(min(values))), math.ceil(math.log10(max(values)))
@@ -133,7 +133,7 @@ def _lines(x: float, y: float, width: float, title: str, lines: list[Line]) -> l
     for label, kind, points in lines:
         spots = [place(*point) for point in points]
         path = "L".join(f"{across:.1f} {up:.1f}" for across, up in spots)
-        # The class colours; a line is not filled.
+        # The class also sets a fill, which a line must not have.
         parts.append(f'<path class="{kind} line" style="fill:none" d="M{path}"/>')
         parts += [f'<circle class="{kind}" cx="{a:.1f}" cy="{u:.1f}" r="3.5"/>' for a, u in spots]
         parts.append(_text(spots[-1][0] + 10, spots[-1][1] + 4, f"{kind} small", label))

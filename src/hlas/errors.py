@@ -1,4 +1,4 @@
-"""Every refusal as a class: status, stable code, and as docstring the sentence people read."""
+"""Every error as a class: status, stable code, and as docstring the message that users read."""
 
 from typing import Any, ClassVar
 
@@ -48,7 +48,7 @@ class HeadersTooLarge(HlasError):
 
 
 class InvalidRequest(HlasError):
-    """The request is not valid; see errors for the places and kinds of what is wrong."""
+    """The request is invalid; `errors` lists the location and type of each problem."""
 
     status = 422
     code = "invalid_request"
@@ -83,7 +83,7 @@ class InvalidIdempotencyKey(HlasError):
 
 
 class IdempotencyKeyConflict(HlasError):
-    """This Idempotency-Key was already used with another payload."""
+    """This Idempotency-Key was already used with a different payload."""
 
     status = 409
     code = "idempotency_key_conflict"
@@ -100,7 +100,7 @@ class IdempotencyInProgress(HlasError):
 
 
 class UserMessageNotFound(HlasError):
-    """There is no visitor's message to answer in this conversation."""
+    """This conversation has no visitor's message to answer."""
 
     status = 400
     code = "user_message_not_found"
@@ -114,7 +114,7 @@ class NotFound(HlasError):
 
 
 class MethodNotAllowed(HlasError):
-    """This address does not take that method."""
+    """This address does not support that method."""
 
     status = 405
     code = "method_not_allowed"
@@ -159,7 +159,7 @@ class RateLimited(HlasError):
 
 
 class Unavailable(HlasError):
-    """The service cannot answer right now; nothing was lost, try again shortly."""
+    """The service is temporarily unavailable; try again shortly."""
 
     status = 503
     code = "unavailable"
@@ -190,19 +190,19 @@ class TenantInactive(HlasError):
 
 
 class InvalidIdentity(HlasError):
-    """The visitor's identity is not signed the way this website signs it."""
+    """The visitor's identity token is not valid for this website."""
 
     status = 401
     code = "invalid_identity"
 
     def __init__(self, reason: str) -> None:
-        """`reason` is for the log; who forges learns nothing from it."""
+        """`reason` is only logged, so that it does not help a forger."""
         super().__init__(headers={"WWW-Authenticate": "Bearer"})
         self.reason = reason
 
 
 class IdentityRequired(HlasError):
-    """The chat of this website is for visitors who are signed in there."""
+    """This chat is only for visitors who are signed in on the website."""
 
     status = 403
     code = "identity_required"
@@ -216,7 +216,7 @@ class AuthenticationError(HlasError):
 
     def __init__(self) -> None:
         super().__init__(headers={"WWW-Authenticate": "Bearer"})
-        # The website the request says it comes from: good enough to count by, and for nothing else.
+        # The tenant of the request's Origin, which is not verified: used only to count incidents.
         self.tenant_id: str | None = None
 
 
@@ -245,7 +245,7 @@ class TokenExpired(AuthenticationError):
 
 
 class InvalidClaims(AuthenticationError):
-    """The token is ours, but it does not say what a session token must say."""
+    """The token has missing or invalid claims."""
 
     code = "invalid_claims"
 
@@ -263,7 +263,7 @@ class SessionRevoked(AuthenticationError):
 
 
 class ConversationNotFound(HlasError):
-    """The conversation of this token does not exist any more."""
+    """The conversation of this token no longer exists."""
 
     status = 403
     code = "conversation_not_found"
@@ -291,7 +291,7 @@ class TenantMismatch(HlasError):
 
 
 class OriginMismatch(HlasError):
-    """The token was issued to another origin."""
+    """The token was issued for another origin."""
 
     status = 403
     code = "origin_mismatch"
@@ -304,7 +304,7 @@ class InvalidAdminKey(AuthenticationError):
 
 
 class Forbidden(HlasError):
-    """This key may not do that."""
+    """This key is not allowed to do that."""
 
     status = 403
     code = "forbidden"
@@ -318,14 +318,14 @@ class FormRefused(HlasError):
 
 
 class PreconditionRequired(HlasError):
-    """Send If-Match with the ETag of what you have read, or * to change it whatever it is."""
+    """Send If-Match with the ETag that you have read, or * to overwrite any version."""
 
     status = 428
     code = "precondition_required"
 
 
 class PreconditionFailed(HlasError):
-    """Somebody has changed it since you read it; read it again."""
+    """It has been changed since you read it; read it again."""
 
     status = 412
     code = "precondition_failed"
@@ -338,7 +338,7 @@ class TenantError(HlasError):
     code = "invalid_change"
 
     def __init__(self, line: str) -> None:
-        """`line` is for the command line; it may quote what was asked for, an answer may not."""
+        """`line` is for the command line; it may quote the input, which a response must not."""
         super().__init__()
         self.line = line
 
@@ -361,28 +361,28 @@ class DomainNotFound(TenantError):
 
 
 class SlugTaken(TenantError):
-    """There is a tenant with this slug already."""
+    """A tenant with this slug already exists."""
 
     status = 409
     code = "slug_taken"
 
 
 class DomainTaken(TenantError):
-    """The domain is on a tenant's list already."""
+    """This domain already belongs to a tenant."""
 
     status = 409
     code = "domain_taken"
 
 
 class VisitorKeyNotFound(TenantError):
-    """The tenant has no such key for its visitors' identities."""
+    """The tenant has no such visitor key."""
 
     status = 404
     code = "visitor_key_not_found"
 
 
 class TooManyVisitorKeys(TenantError):
-    """The tenant has as many keys for its visitors' identities as it may have."""
+    """The tenant has reached the maximum number of visitor keys."""
 
     status = 409
     code = "too_many_visitor_keys"
@@ -396,14 +396,14 @@ class EntryNotFound(TenantError):
 
 
 class QuestionTaken(TenantError):
-    """The tenant's knowledge answers this question already."""
+    """The tenant's knowledge already has this question."""
 
     status = 409
     code = "question_taken"
 
 
 class TooManyEntries(TenantError):
-    """The tenant's knowledge is full."""
+    """The tenant's knowledge has reached its maximum size."""
 
     status = 409
     code = "too_many_entries"

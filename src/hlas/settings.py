@@ -1,4 +1,4 @@
-"""One frozen Settings, read from the environment and .env, checked before anything starts."""
+"""Settings, read once from the environment and .env, and validated before anything starts."""
 
 import re
 from pathlib import Path
@@ -17,23 +17,23 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 from hlas.limits import Limit
 from hlas.limits.addresses import TrustedProxies
 
-# The database roles of one installation are called hlas_app, hlas_operator and so on.
+# The prefix of the database roles of an installation: hlas_app, hlas_operator and so on.
 DEFAULT_ROLE_PREFIX = "hlas"
 
 
 class ConfigurationError(Exception):
-    """A setting is wrong; the message is one line that names the variable."""
+    """A setting is invalid; the message is one line that names the variable."""
 
 
-def _limit(value: Any) -> Any:
+def _parse_limit(value: Any) -> Any:
     return Limit.parse(value) if isinstance(value, str) else value
 
 
-def _proxies(value: Any) -> Any:
+def _parse_proxies(value: Any) -> Any:
     return TrustedProxies.parse(value) if isinstance(value, str) else value
 
 
-def _secrets(value: Any) -> Any:
+def _split_secrets(value: Any) -> Any:
     if not isinstance(value, str):
         return value
     return tuple(part.strip() for part in value.split(",") if part.strip())
@@ -58,33 +58,35 @@ def _check_address(value: str, schemes: frozenset[str], start: str) -> str:
     return value
 
 
-def _database_url(value: str) -> str:
+def _check_database_url(value: str) -> str:
     return _check_address(value, frozenset({"postgresql", "postgres"}), "postgresql://")
 
 
-def _role_prefix(value: str) -> str:
-    # PostgreSQL keeps names that begin with pg_ for itself.
+def _check_role_prefix(value: str) -> str:
+    # PostgreSQL reserves names that start with pg_.
     if not re.fullmatch(r"(?!pg_|pg$)[a-z][a-z0-9_]{0,30}", value):
-        raise ValueError("must be 1 to 31 of a-z, 0-9 and _, begin with a letter, and not with pg_")
+        raise ValueError(
+            "must be 1 to 31 characters of a-z, 0-9 and _, start with a letter, and not with pg_"
+        )
     return value
 
 
-def _login_secret(value: str) -> str:
+def _check_login_secret(value: str) -> str:
     if value and len(value.encode()) < 32:
         raise ValueError("needs at least 32 bytes; make one with: openssl rand -base64 48")
     return value
 
 
-def _redis_url(value: str) -> str:
+def _check_redis_url(value: str) -> str:
     schemes = frozenset({"redis", "rediss", "unix"})
     return _check_address(value, schemes, "redis://, rediss:// or unix://")
 
 
-def _endpoint(value: str) -> str:
+def _check_endpoint(value: str) -> str:
     return _check_address(value, frozenset({"http", "https"}), "http:// or https://")
 
 
-RateLimit = Annotated[Limit | None, NoDecode, BeforeValidator(_limit)]
+RateLimit = Annotated[Limit | None, NoDecode, BeforeValidator(_parse_limit)]
 
 
 class Settings(BaseSettings):
@@ -97,126 +99,146 @@ class Settings(BaseSettings):
         env_ignore_empty=True,
     )
 
-    database_url: Annotated[str, AfterValidator(_database_url)] = Field(
+    database_url: Annotated[str, AfterValidator(_check_database_url)] = Field(
         "", repr=False, description="PostgreSQL 15 or newer; empty: an embedded server in DATA_DIR"
     )
     data_dir: Path = Field(
-        Path(".hlas"), description="where the embedded database and generated secrets are kept"
+        Path(".hlas"), description="directory of the embedded database and of generated secrets"
     )
     database_pool_size: int = Field(
-        8, ge=1, le=200, description="connections each worker keeps for reading, beside its writer"
+        8,
+        ge=1,
+        le=200,
+        description="read connections of each worker, in addition to its one write connection",
     )
-    database_role_prefix: Annotated[str, AfterValidator(_role_prefix)] = Field(
+    database_role_prefix: Annotated[str, AfterValidator(_check_role_prefix)] = Field(
         DEFAULT_ROLE_PREFIX,
-        description="how the names of the database roles begin; two installations on one server "
-        "need two",
+        description="prefix of the database role names; installations that share a server need "
+        "different prefixes",
     )
-    database_login_secret: Annotated[str, AfterValidator(_login_secret)] = Field(
+    database_login_secret: Annotated[str, AfterValidator(_check_login_secret)] = Field(
         "",
         repr=False,
-        description="the passwords of the database roles are derived from it, at least 32 bytes; "
-        "empty: from the password in DATABASE_URL",
+        description="secret from which the passwords of the database roles are derived, at least "
+        "32 bytes; empty: the password in DATABASE_URL",
     )
-    redis_url: Annotated[str, AfterValidator(_redis_url)] = Field(
+    redis_url: Annotated[str, AfterValidator(_check_redis_url)] = Field(
         "",
         repr=False,
-        description="shares limits between workers and hosts; empty: kept in each process",
+        description="Redis that shares rate limits between workers and hosts; empty: each process "
+        "counts alone",
     )
     widget_session_jwt_secret: str = Field(
         "",
         repr=False,
-        description="signs visitors' tokens, at least 32 bytes; empty: made once and kept in "
-        "DATA_DIR when the database is embedded, required otherwise",
+        description="secret that signs visitors' tokens, at least 32 bytes; empty: generated once "
+        "and stored in DATA_DIR; required with DATABASE_URL",
     )
-    widget_session_jwt_secrets: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_secrets)] = (
-        Field(
-            (),
-            repr=False,
-            description="several secrets for rotation, comma-separated, newest first: the first "
-            "signs, all verify; replaces WIDGET_SESSION_JWT_SECRET",
-        )
+    widget_session_jwt_secrets: Annotated[
+        tuple[str, ...], NoDecode, BeforeValidator(_split_secrets)
+    ] = Field(
+        (),
+        repr=False,
+        description="several signing secrets for rotation, comma-separated, newest first: the "
+        "first signs, all verify; replaces WIDGET_SESSION_JWT_SECRET",
     )
     widget_session_ttl_minutes: int = Field(
-        10, ge=1, le=1440, description="how long a visitor's token is valid"
+        10, ge=1, le=1440, description="lifetime of a visitor's token"
     )
     widget_session_refresh_hours: int = Field(
-        168, ge=0, le=8760, description="how long after expiry a token may still be refreshed"
+        168, ge=0, le=8760, description="how long after its expiry a token can still be refreshed"
     )
     widget_session_max_days: int = Field(
-        30, ge=1, le=3650, description="how long a session may be refreshed since it was opened"
+        30, ge=1, le=3650, description="maximum age of a session; after that it cannot be refreshed"
     )
     rate_limit_session_ip: RateLimit = Field(
-        Limit(30, 60), description="sessions opened from one address"
+        Limit(30, 60), description="sessions opened by one address"
     )
     rate_limit_session_tenant: RateLimit = Field(
         Limit(600, 60), description="sessions opened at one tenant"
     )
     rate_limit_messages_ip: RateLimit = Field(
-        Limit(120, 60), description="messages sent from one address"
+        Limit(120, 60),
+        description="messages sent by one address; replies have the same limit, counted separately",
     )
     rate_limit_messages_tenant: RateLimit = Field(
-        Limit(3000, 60), description="messages sent to one tenant"
+        Limit(3000, 60), description="messages sent to one tenant; replies likewise"
     )
     rate_limit_messages_conversation: RateLimit = Field(
-        Limit(30, 60), description="messages sent in one conversation"
+        Limit(30, 60), description="messages sent in one conversation; replies likewise"
     )
     rate_limit_reads_ip: RateLimit = Field(
-        Limit(600, 60), description="history, refreshes and other reads from one address"
+        Limit(600, 60),
+        description="history, session refreshes, metrics and other reads by one address",
     )
     rate_limit_admin_key: RateLimit = Field(
         Limit(600, 60), description="requests with one administrator's key"
     )
     rate_limit_admin_denied_ip: RateLimit = Field(
-        Limit(30, 60), description="requests to /admin without a valid key from one address"
+        Limit(30, 60), description="rejected keys and console sign-ins of one address"
     )
     rate_limit_enforce: bool = Field(
-        default=True, description="false: log and count what would be blocked, block nothing"
+        default=True,
+        description="false: dry run; log and count what would be blocked, but block nothing",
     )
     max_connections_ip: int = Field(
-        200, ge=0, description="connections one address may have open at a worker; 0: any number"
+        200, ge=0, description="open connections per address and worker; 0: unlimited"
     )
     max_json_body_bytes: int = Field(
-        65536, ge=1024, le=16 * 1024 * 1024, description="largest request body"
+        65536, ge=1024, le=16 * 1024 * 1024, description="maximum size of a request body"
     )
     max_message_text_len: int = Field(
-        2000, ge=1, le=100_000, description="longest message, in code points"
+        2000, ge=1, le=100_000, description="maximum length of a message, in code points"
     )
     idempotency_ttl_hours: int = Field(
-        168, ge=1, le=8760, description="how long an Idempotency-Key is remembered at least"
+        168, ge=1, le=8760, description="how long an Idempotency-Key is stored, at least"
     )
-    trusted_proxies: Annotated[TrustedProxies, NoDecode, BeforeValidator(_proxies)] = Field(
+    trusted_proxies: Annotated[TrustedProxies, NoDecode, BeforeValidator(_parse_proxies)] = Field(
         default_factory=TrustedProxies,
-        description="CIDRs, comma-separated, whose X-Forwarded-For is believed",
+        description="proxies whose X-Forwarded-For is trusted: CIDRs, comma-separated",
     )
     incident_origin_mismatches: int = Field(
-        20, ge=0, description="tokens on another website, at one tenant in an hour; 0: no incident"
+        20,
+        ge=0,
+        description="tokens used on another website, per tenant and hour, that raise an incident; "
+        "0: never",
     )
     incident_conversation_mismatches: int = Field(
-        20, ge=0, description="others' conversations, at one tenant in an hour; 0: no incident"
+        20,
+        ge=0,
+        description="requests for another conversation, per tenant and hour, that raise an "
+        "incident; 0: never",
     )
     incident_token_failures: int = Field(
-        100, ge=0, description="forged or broken tokens at one tenant in an hour; 0: no incident"
+        100,
+        ge=0,
+        description="invalid tokens, per tenant and hour, that raise an incident; 0: never",
     )
     incident_identity_failures: int = Field(
         50,
         ge=0,
-        description="refused visitors' identities at one tenant in an hour; 0: no incident",
+        description="rejected visitor identities, per tenant and hour, that raise an incident; "
+        "0: never",
     )
     incident_limit_hits: int = Field(
-        200, ge=0, description="requests over a limit at one tenant in an hour; 0: no incident"
+        200,
+        ge=0,
+        description="requests over a limit, per tenant and hour, that raise an incident; 0: never",
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
-        "info", description="least severe event that is logged"
+        "info", description="minimum level of logged events"
     )
     log_format: Literal["", "json", "console"] = Field(
         "", description="json or console; empty: console on a terminal, json elsewhere"
     )
-    otel_exporter_otlp_endpoint: Annotated[str, AfterValidator(_endpoint)] = Field(
-        "", description="where OpenTelemetry traces go (OTLP over HTTP); empty: no traces"
+    otel_exporter_otlp_endpoint: Annotated[str, AfterValidator(_check_endpoint)] = Field(
+        "",
+        description="endpoint for OpenTelemetry traces (OTLP over HTTP, needs the extra otel); "
+        "empty: no traces",
     )
 
     @model_validator(mode="after")
-    def _secrets_are_long(self) -> "Settings":
+    def _require_long_secrets(self) -> "Settings":
         for secret in self.signing_secrets:
             if len(secret.encode()) < 32:
                 raise ValueError(
@@ -236,7 +258,7 @@ class Settings(BaseSettings):
 
 
 def load(**overrides: Any) -> Settings:
-    """The settings of this environment; a bad one raises one line that names it."""
+    """Read the settings from the environment; raise ConfigurationError for an invalid one."""
     try:
         return Settings(**overrides)
     except ValidationError as error:

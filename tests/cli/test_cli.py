@@ -330,7 +330,7 @@ async def test_embedded() -> None:
         data = str(directory / "data")
         shell = Shell(directory, **environment(), DATA_DIR=data)
         _, _, told = shell.run("tenant", "add", "First", "--slug", "first")
-        assert f"There was no database: making {data}." in told
+        assert f"Creating a database in {data}." in told
         async with serve_process(DATA_DIR=data) as served:
             shell.json("tenant", "add", "Shop", "--slug", "shop", "--domain", "shop.example")
             origin = {"Origin": "https://shop.example"}

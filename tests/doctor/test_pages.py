@@ -98,7 +98,10 @@ async def test_odd_redirects(location: str) -> None:
     with web_server(redirect(location)) as page:
         found = await website.check_page(None, page)
     assert found.status == "warn"
-    said = ("redirects to something that is no http or https address", "does not answer in HTTP")
+    said = (
+        "redirects to something that is not an http or https address",
+        "does not answer in HTTP",
+    )
     assert found.found.endswith(said)
 
 

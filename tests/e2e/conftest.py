@@ -5,10 +5,10 @@ from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
-from e2e.shop import Shop
-from e2e.website import open_website
 from playwright.async_api import Browser, BrowserContext, async_playwright
 
+from e2e.shop import Shop
+from e2e.website import open_website
 from factories import Live, make_site
 from hlas.store.db import Database
 

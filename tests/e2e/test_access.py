@@ -4,9 +4,10 @@ from typing import Any, Literal
 
 import pytest
 from axe_playwright_python.async_playwright import Axe
+from playwright.async_api import Browser, BrowserContext, expect
+
 from e2e.shop import Shop
 from e2e.visitor import Visitor, no_problems
-from playwright.async_api import Browser, BrowserContext, expect
 
 MODES: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
     "light": ({"color_scheme": "light"}, {}),

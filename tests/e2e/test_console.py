@@ -83,7 +83,7 @@ async def test_axe_finds_nothing(
         assert await desk.violations() == [], path
         assert await desk.page.evaluate("document.documentElement.scrollWidth <= innerWidth"), path
         assert await desk.page.evaluate(ALL_OF_NAVIGATION), path
-    await desk.page.get_by_role("link", name="To the overview").click()
+    await desk.page.get_by_role("link", name="Back to the overview").click()
     await desk.page.get_by_role("button", name="Sign out").click()
     await expect(desk.page.get_by_role("status")).to_have_text("You are signed out.")
     assert await desk.violations() == []

@@ -2,9 +2,10 @@
 
 import asyncio
 
+from playwright.async_api import BrowserContext, Page
+
 from e2e.console import Desk
 from e2e.shop import Shop
-from playwright.async_api import BrowserContext, Page
 
 # Each tries to run code in a page of ours.
 INJECTIONS = {

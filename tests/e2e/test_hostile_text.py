@@ -1,9 +1,10 @@
 """Text is text: whatever visitors, assistants or tenants write, nothing of it runs."""
 
 import pytest
+from playwright.async_api import BrowserContext, expect
+
 from e2e.shop import Shop
 from e2e.visitor import Visitor, no_problems
-from playwright.async_api import BrowserContext, expect
 
 PAYLOADS = [
     "<img src=x onerror=ran()>",

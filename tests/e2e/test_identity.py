@@ -8,10 +8,10 @@ import asyncio
 from uuid import UUID
 
 import pytest_asyncio
-from e2e.shop import Shop
-from e2e.visitor import Visitor, no_problems
 from playwright.async_api import Browser, BrowserContext, Route, expect
 
+from e2e.shop import Shop
+from e2e.visitor import Visitor, no_problems
 from hlas.tenants import tenants, visitor_keys
 from signing import Server
 

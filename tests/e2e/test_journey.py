@@ -4,10 +4,10 @@ import hashlib
 import statistics
 from base64 import b64encode
 
-from e2e.shop import HTML, Shop
-from e2e.visitor import Visitor, no_problems
 from playwright.async_api import Browser, BrowserContext, expect
 
+from e2e.shop import HTML, Shop
+from e2e.visitor import Visitor, no_problems
 from factories import Live
 from hlas import demo
 from hlas.store.logins import Logins

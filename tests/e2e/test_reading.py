@@ -1,8 +1,9 @@
 """What the visitor reads: history, news from the other side, unread counts, days."""
 
+from playwright.async_api import BrowserContext, expect
+
 from e2e.shop import Shop
 from e2e.visitor import Visitor, no_problems
-from playwright.async_api import BrowserContext, expect
 
 
 async def test_an_operators_words_arrive_and_are_counted_while_closed(

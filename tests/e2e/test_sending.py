@@ -4,11 +4,11 @@ import asyncio
 from itertools import pairwise
 
 import pytest
+from playwright.async_api import BrowserContext, expect
+
 from e2e.proxy import Fault, Proxy, Seen, open_proxy
 from e2e.shop import Shop
 from e2e.visitor import Visitor, no_problems
-from playwright.async_api import BrowserContext, expect
-
 from factories import Live
 
 SEND = "/widget/messages"

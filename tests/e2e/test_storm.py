@@ -4,10 +4,11 @@ import random
 from collections import Counter
 
 import pytest
+from playwright.async_api import BrowserContext, expect
+
 from e2e.proxy import Fault, Seen, open_proxy
 from e2e.shop import Shop
 from e2e.visitor import Visitor, no_problems
-from playwright.async_api import BrowserContext, expect
 
 FAULTS = [Fault.DELAY, Fault.BUSY, Fault.LOSE_REQUEST, Fault.LOSE_ANSWER, Fault.HALVE_ANSWER]
 

@@ -9,10 +9,10 @@ from collections.abc import AsyncIterator, Iterator
 import httpx
 import pytest
 import pytest_asyncio
-from attacks import LAST
 
 import proxies
 from administration import Desk, make_desk
+from attacks import LAST
 from factories import Live, Site, serve_app
 from framings import make_refused
 from hlas.settings import Settings

@@ -1,4 +1,4 @@
-"""What users can set, meet or read is documented: an omission is a failing test."""
+"""The documents are complete and true: what is missing, stale or contradictory fails here."""
 
 import ast
 import inspect
@@ -27,25 +27,30 @@ def all_docs() -> str:
     return "\n".join(read(path) for path in sorted(DOCS.rglob("*.md")))
 
 
-@pytest.mark.parametrize("name", [name.upper() for name in Settings.model_fields])
+def default_of(name: str) -> str:
+    """A setting's default, as .env.example and docs/configuration.md show it."""
+    value = getattr(Settings(_env_file=None), name)
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value) if value else ""
+
+
+@pytest.mark.parametrize("name", Settings.model_fields)
 def test_setting(name: str) -> None:
-    """Every setting is described, and stands in .env.example and in README."""
-    assert Settings.model_fields[name.lower()].description
-    assert re.search(rf"^{name}=", read(ROOT / ".env.example"), re.MULTILINE)
-    assert re.search(rf"\b{name}\b", read(ROOT / "README.md"))
+    """Every setting has a description; docs/configuration.md shows it with the true default."""
+    description = Settings.model_fields[name].description
+    assert description
+    default = f"`{default_of(name)}`" if default_of(name) else "empty"
+    row = f"| `{name.upper()}` | {default} | {description} |"
+    assert row in read(DOCS / "configuration.md").splitlines()
 
 
 def test_env_example() -> None:
-    """.env.example holds the defaults and nothing that is no setting."""
+    """.env.example has every setting once, with its default, and no other variable."""
     lines = re.findall(r"^([A-Z_]+)=(.*)$", read(ROOT / ".env.example"), re.MULTILINE)
-    assert {name for name, _ in lines} == {name.upper() for name in Settings.model_fields}
-    defaults = Settings(_env_file=None)
-    for name, value in lines:
-        default = getattr(defaults, name.lower())
-        if isinstance(default, bool):
-            default = str(default)
-        shown = str(default) if default else ""
-        assert value.lower() == shown.lower(), name
+    names = [name.lower() for name, _ in lines]
+    assert sorted(names) == sorted(Settings.model_fields)
+    assert dict(lines) == {name.upper(): default_of(name) for name in names}
 
 
 def every_error() -> list[type[errors.HlasError]]:
@@ -56,7 +61,7 @@ def every_error() -> list[type[errors.HlasError]]:
 
 
 def test_error_codes() -> None:
-    """Every error code is explained somewhere in docs; no two errors share one."""
+    """Every error code is documented, and no two errors share one."""
     text = all_docs()
     kinds = every_error()
     codes = [kind.code for kind in kinds if "code" in vars(kind)]
@@ -66,7 +71,7 @@ def test_error_codes() -> None:
 
 
 def test_error_sentences() -> None:
-    """An error's docstring is what people read: one sentence, with an end."""
+    """An error's docstring is the message users read: one complete sentence."""
     for kind in every_error():
         sentence = " ".join((inspect.getdoc(kind) or "").split())
         assert sentence.endswith("."), kind
@@ -85,8 +90,8 @@ def _logs(function: ast.expr) -> bool:
     )
 
 
-def logged(tree: ast.Module) -> set[str]:
-    """The event names of a module: literal first arguments of calls that log."""
+def find_events(tree: ast.Module) -> set[str]:
+    """Event names of a module: literal first arguments of logging calls."""
     found = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and _logs(node.func) and node.args:
@@ -97,10 +102,10 @@ def logged(tree: ast.Module) -> set[str]:
 
 
 def test_log_events() -> None:
-    """Every event that is logged stands in the observability document, and no other does."""
+    """The observability document lists exactly the events that are logged."""
     events: set[str] = set()
     for path in SOURCE.rglob("*.py"):
-        events |= logged(ast.parse(read(path)))
+        events |= find_events(ast.parse(read(path)))
     table = read(OBSERVABILITY).partition("## Log events")[2].partition("\n## ")[0]
     documented = set(re.findall(r"^\| `([a-z_]+)`", table, re.MULTILINE))
     assert len(events) > 10
@@ -108,7 +113,7 @@ def test_log_events() -> None:
 
 
 def test_metrics() -> None:
-    """Every metric stands in the observability document."""
+    """Every metric is listed in the observability document."""
     text = read(OBSERVABILITY)
     names = {metric.name for metric in metrics.Metrics().registry.collect() if metric.documentation}
     assert len(names) >= 8
@@ -117,7 +122,7 @@ def test_metrics() -> None:
 
 
 def test_links() -> None:
-    """Links between documents lead somewhere."""
+    """Every link between documents has a target."""
     broken: list[str] = []
     for path in (*ROOT.glob("*.md"), *DOCS.rglob("*.md")):
         targets = re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", read(path))
@@ -134,3 +139,82 @@ def test_stages(number: int) -> None:
     """Every stage has its document and its tasks."""
     assert len(list(DOCS.glob(f"stages/{number:02}-*.md"))) == 1
     assert len(list(DOCS.glob(f"tasks/{number:02}-*-codex-tasks.md"))) == 1
+    (stage,) = DOCS.glob(f"stages/{number:02}-*.md")
+    (tasks,) = DOCS.glob(f"tasks/{number:02}-*-codex-tasks.md")
+    assert f"(../tasks/{tasks.name})" in read(stage)
+
+
+def documents() -> list[Path]:
+    """Every document except the tasks, which record what was done at the time."""
+    found = [*ROOT.glob("*.md"), *DOCS.rglob("*.md")]
+    return [path for path in sorted(found) if path.parent != DOCS / "tasks"]
+
+
+def test_tasks_are_linked_from_their_stage_only() -> None:
+    """The tasks are working notes: a reader gets to them from the stage they belong to."""
+    linking = [path for path in documents() if re.search(r"\btasks/", read(path))]
+    assert {path.parent for path in linking} == {DOCS / "stages"}
+
+
+def measured_rows(page: Path) -> dict[str, list[str]]:
+    """The rows of the generated table of a page: label to measured, target and verdict."""
+    text = read(page).partition("<!-- measured -->")[2].partition("<!-- /measured -->")[0]
+    rows = [
+        [cell.strip() for cell in line.strip().removeprefix("|").removesuffix("|").split("|")]
+        for line in text.splitlines()
+        if line.startswith("|")
+    ]
+    return {what: cells for what, *cells in rows[2:]}
+
+
+def test_readme_quotes_the_benchmark() -> None:
+    """README shows rows of the measured table, with the same figures, targets and verdicts."""
+    quoted, measured = measured_rows(ROOT / "README.md"), measured_rows(DOCS / "benchmark.md")
+    assert len(quoted) >= 3
+    assert quoted == {what: measured.get(what) for what in quoted}
+
+
+def test_readme_has_no_other_figures() -> None:
+    """A ratio outside the quoted table would go stale with the next run."""
+    before, _, rest = read(ROOT / "README.md").partition("<!-- measured -->")
+    after = rest.partition("<!-- /measured -->")[2]
+    assert re.findall(r"\b\d[\d.,]*(?:x|/s)\b|\bmissed\b|\bmet\b", before + after) == []
+
+
+# A path in a document is relative to one of these.
+PLACES = (ROOT, SOURCE, SOURCE / "store" / "migrations" / "versions", ROOT / "tests")
+PACKAGES = {path.name for place in PLACES for path in place.iterdir() if path.is_dir()}
+
+
+def named_paths(text: str) -> set[str]:
+    """Paths in backticks or code blocks: Python, SQL and Lua files, and what is in our folders."""
+    code = "\n".join(re.findall(r"```.*?```|`[^`\n]+`", text, re.DOTALL))
+    found = set(re.findall(r"(?<![\w./<>-])[\w.*-]+(?:/[\w.*-]+)*/?", code))
+    return {
+        path
+        for path in found
+        if re.search(r"\w\.(?:py|sql|lua)$", path)
+        or ("/" in path and path.split("/")[0] in PACKAGES)
+    }
+
+
+@pytest.mark.parametrize("page", documents(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_named_files_exist(page: Path) -> None:
+    """A file named in a document exists, relative to the project, src/hlas or tests."""
+    missing = {
+        path
+        for path in named_paths(read(page))
+        if not any(next(iter(place.glob(path)), None) for place in PLACES)
+    }
+    assert missing == set()
+
+
+def test_named_tests_exist() -> None:
+    """A test named in a document exists: a promise never points to a test that is gone."""
+    files = [*(ROOT / "tests").rglob("test_*.py")]
+    known = {path.stem for path in files}
+    for path in files:
+        known |= set(re.findall(r"def (test_\w+)", read(path)))
+    named = {name for page in documents() for name in re.findall(r"`(test_\w+)`", read(page))}
+    assert len(named) > 50
+    assert named - known == set()

@@ -1,8 +1,8 @@
 """Group commit against a real PostgreSQL: what is written together, refused, drained.
 
-Seen failing with these defects planted: no `_one_by_one` (a bad row fails its neighbours), grouping
-without the generation, `close` without a drain, gathering always (a lone message waits), never, or
-with enough rows at hand.
+Seen failing with these defects planted: no `_write_one_by_one` (a bad row fails its neighbours),
+grouping without the generation, `close` without a drain, gathering always (a lone message waits),
+never, or with enough rows at hand.
 """
 
 import asyncio
@@ -13,10 +13,12 @@ import pytest
 from cables import Cable
 from drafts import SECOND_LOOK, bad_draft, contents, make_session, send, split
 from hlas import errors
+from hlas.conversations import messages
+from hlas.conversations.messages import NewMessage
 from hlas.store import writer
 from hlas.store.db import Database
 from hlas.store.logins import APPLICATION, Logins
-from hlas.store.writer import Writer, Written
+from hlas.store.writer import Refusal, Writer, Written
 from hlas.visitors.tokens import Session
 
 
@@ -185,6 +187,20 @@ async def test_refusals(
     assert [type(outcome) for outcome in outcomes] == [refusal, Written]
     assert await contents(operators, other) == ["yes"]
     assert await contents(operators, session) == []
+
+
+async def test_plain_outcomes(store: Writer, session: Session, operators: Database) -> None:
+    """The writer knows no HTTP error: it returns outcomes, and each refusal has its error."""
+    first = messages._draft(session, NewMessage(text="a"), "k")
+    other = messages._draft(session, NewMessage(text="b"), "k")
+    assert await store.write(first) == Written(first.response, replayed=False)
+    assert await store.write(other) is Refusal.KEY_CONFLICT
+    await operators.execute(
+        "update conversations set status = 'closed' where id = $1", session.conversation_id
+    )
+    late = messages._draft(session, NewMessage(text="late"), None)
+    assert await store.write(late) is Refusal.CONVERSATION_CLOSED
+    assert set(messages.REFUSALS) == set(Refusal)
 
 
 async def test_durable_connection(store: Writer, session: Session, operators: Database) -> None:

@@ -1,8 +1,8 @@
 """Group commit with the connection to the database cut at every moment.
 
-Seen failing with these defects planted: `_retryable` keeping everything (500 for a message without
-a key), `_retryable` keeping nothing (503 instead of the stored answer), no patrol (a silent
-database is waited for), every stored answer a replay.
+Seen failing with these defects planted: `_keep_retryable` keeping everything (500 for a message
+without a key), `_keep_retryable` keeping nothing (503 instead of the stored answer), no patrol (a
+silent database is waited for), every stored answer a replay.
 """
 
 import asyncio

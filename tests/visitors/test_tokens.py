@@ -11,7 +11,7 @@ import orjson
 import pytest
 
 from hlas import errors
-from hlas.visitors.keys import LOOK_AGAIN_SECONDS, FileKeys, FixedKeys
+from hlas.visitors.keys import RELOAD_SECONDS, FileKeys, FixedKeys
 from hlas.visitors.tokens import AUDIENCE, LEEWAY_SECONDS, Session, Tokens, key_id
 
 SECRET = "the secret that signs in these tests"
@@ -298,7 +298,7 @@ def test_key_file(tmp_path: Path) -> None:
     assert len(before[0].encode()) >= 32
     FileKeys(path).rotate()
     assert first.secrets() == before, "looked at the file again too early"
-    first._next_look -= LOOK_AGAIN_SECONDS
+    first._next_reload -= RELOAD_SECONDS
     after = first.secrets()
     assert len(after) == 2
     assert after[1] == before[0]
@@ -312,6 +312,6 @@ def test_damaged_key_file(tmp_path: Path) -> None:
     before = keys.secrets()
     for damage in (b"", b"[]", b'{"secrets": 5}', b'{"secrets": []}', b"\xff"):
         path.write_bytes(damage)
-        keys._next_look = 0.0
+        keys._next_reload = 0.0
         keys._stamp = 0
         assert keys.secrets() == before

@@ -1,4 +1,4 @@
-"""Who answers visitors: anything that takes a question and gives an answer."""
+"""The agent that answers visitors: a protocol from a question to an answer."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -18,7 +18,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What to say and where it comes from; no text means: not known, say the tenant's fallback."""
+    """An answer and its source; without text the tenant's fallback sentence is sent."""
 
     text: str | None
     source: str
@@ -27,6 +27,6 @@ class Answer:
 
 
 class Agent(Protocol):
-    """May take its time: whoever asks holds no connection and no lock meanwhile."""
+    """May be slow: the caller holds no connection and no lock while it waits."""
 
     async def answer(self, question: Question) -> Answer: ...

@@ -1,4 +1,4 @@
-"""The agent that works offline: it answers from the tenant's own questions and answers."""
+"""An agent that works offline: it answers from the tenant's own questions and answers."""
 
 import asyncio
 from weakref import WeakValueDictionary
@@ -8,18 +8,18 @@ from hlas.agent import Answer, Question
 from hlas.knowledge import entries
 from hlas.store.db import Database
 
-# Below this a visitor is better served by the tenant's fallback sentence than by a guess.
+# Below this confidence the tenant's fallback sentence is better than a guess.
 THRESHOLD = 0.45
-# Agents have few connections of their own, so that whatever a tenant's knowledge costs, the routes
-# that read and write go on; the database ends a statement that takes longer.
+# Agents have a few connections of their own, so that slow knowledge does not block the routes that
+# read and write. The database cancels statements that take longer.
 CONNECTIONS = 2
 STATEMENT_SECONDS = 0.5
-# With waiting: past this the visitor gets the fallback sentence.
+# Including the wait; after that the visitor gets the fallback sentence.
 ANSWER_SECONDS = 1.5
 
 
 class KnowledgeAgent:
-    """Answers one question of a tenant at a time, so that tenants wait for themselves alone."""
+    """Answers one question of a tenant at a time, so that a slow tenant delays only itself."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -49,6 +49,6 @@ class KnowledgeAgent:
                 self._database, question.tenant_id, question.text, question.language
             )
         finally:
-            # The next question waits as long as this one took: a tenant keeps the database busy
-            # half of the time at most.
+            # The next question waits as long as this one took, so that a tenant keeps the database
+            # busy for at most half of the time.
             loop.call_later(loop.time() - started, turn.release)

@@ -1,4 +1,4 @@
-"""Replies to visitors: one agent's answer to the last message, stored once for each key."""
+"""Replies to visitors: the agent's answer to the last message, stored once for each key."""
 
 import hashlib
 from typing import Final
@@ -23,15 +23,15 @@ FALLBACK: Final[dict[Language, str]] = {
     "en": "I do not know the answer to that yet. Please ask in other words, or contact us.",
 }
 
-# The request has no payload, so every reply has this one hash, also after newer messages; what is
-# hashed is no JSON, so no message can have it.
+# A reply has no payload, so all replies have the same hash. The hashed text is not JSON, so no
+# message can have this hash.
 REQUEST_HASH: Final = b"\x01" + hashlib.sha256(b"reply").digest()
 
 
 async def reply(
     database: Database, writer: Writer, agent: Agent, session: Session, key: str | None
 ) -> Written:
-    """Answer the visitor's last message, or replay what the same key stored before."""
+    """Answer the visitor's last message, or replay the stored response of the same key."""
     row = await database.one(queries.read_question, session.tenant_id, session.conversation_id, key)
     row = require_standing(session, row)
     if row["response"] is not None:
@@ -40,7 +40,9 @@ async def reply(
         raise errors.ConversationClosed
     if row["content"] is None:
         raise errors.UserMessageNotFound
-    question = Question(session.tenant_id, session.conversation_id, row["content"], _language(row))
+    question = Question(
+        session.tenant_id, session.conversation_id, row["content"], _choose_language(row)
+    )
     answer = await agent.answer(question)
     return await messages.store(writer, _draft(session, key, row, question, answer))
 
@@ -51,8 +53,8 @@ def _replay(row: Row) -> Written:
     return Written(row["response"], replayed=True)
 
 
-def _language(row: Row) -> Language:
-    """The visitor's, where their words tell; else the one the widget speaks."""
+def _choose_language(row: Row) -> Language:
+    """The detected language of the message, else the language of the widget."""
     return language.detect(row["content"]) or ("cs" if row["language"] == "cs" else "en")
 
 

@@ -1,6 +1,6 @@
 -- name: read_question
--- One round trip before the agent: the tenant scope, whether the session still stands, what the
--- key stored, and the visitor's last message. response as text, so that a replay is byte-identical.
+-- One round trip before the agent: the tenant scope, whether the session is still valid, the key's
+-- stored response, and the visitor's last message. response as text, so that a replay is byte-identical.
 with scope as materialized (
     select set_config('app.tenant_id', $1::text, true)::uuid as tenant_id
 )

@@ -41,7 +41,7 @@ def add_key(
 
 @admin_key.command("list")
 def list_keys(*, as_json: AsJson = False) -> None:
-    """List all keys, revoked ones too; their secrets cannot be shown again."""
+    """List all keys, revoked ones too, without their secrets."""
     found = with_operators(administrators.list_keys)
     lines = [
         f"{key.prefix:<16} {key.role:<9} {key.tenant or '-':<20} {_show_use(key):<28} {key.name}"

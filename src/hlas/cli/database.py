@@ -1,4 +1,4 @@
-"""Commands on the database, and the way every other command gets to it."""
+"""`hlas migrate`, and how every other command reaches the database."""
 
 import asyncio
 import json
@@ -39,7 +39,7 @@ def is_missing(settings: Settings) -> bool:
 
 
 def require_database(settings: Settings) -> None:
-    """In the wrong directory a command must not start a second, empty one."""
+    """Refuse to start a second, empty database in the wrong directory."""
     if is_missing(settings):
         raise ConfigurationError(
             f"there is no database in {settings.data_dir.resolve()}; go to the directory Hlas "
@@ -56,13 +56,13 @@ def database_url(settings: Settings, *, make: bool = False) -> Iterator[str]:
     if not make:
         require_database(settings)
     elif is_missing(settings):
-        typer.echo(f"There was no database: making {settings.data_dir.resolve()}.", err=True)
+        typer.echo(f"Creating a database in {settings.data_dir.resolve()}.", err=True)
     with embedded.running(settings.data_dir) as server:
         yield server.url
 
 
 async def require_server(url: str) -> None:
-    """Say in one line why a server cannot be used."""
+    """Raise an error of one line if the server cannot be used."""
     try:
         connection = await connect(url)
     except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
@@ -76,14 +76,14 @@ async def require_server(url: str) -> None:
 
 
 def upgrade(logins: Logins) -> None:
-    """Bring roles and schema up to date; most starts find that they are."""
+    """Bring roles and schema up to date, if they are not."""
     asyncio.run(require_server(logins.owner_url))
     if not asyncio.run(migrations.is_current(logins)):
         migrations.upgrade(logins)
 
 
 def with_operators(work: Callable[[Database], Awaitable[Result]], *, make: bool = False) -> Result:
-    """Run a command as the operators' role, on a running or a resting database."""
+    """Run a command as the operators' role; an embedded database is started if needed."""
     settings = prepare()
 
     async def run(logins: Logins) -> Result:

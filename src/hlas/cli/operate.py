@@ -1,4 +1,4 @@
-"""Running the service: clean up, export, erase, look after it, back it up."""
+"""Commands for operators: clean up, export, erase, check, back up and restore."""
 
 import asyncio
 import os
@@ -40,9 +40,9 @@ Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
 
 
 def cleanup(*, as_json: AsJson = False) -> None:
-    """Remove what has outlived its time.
+    """Delete old data.
 
-    Conversations past their tenant's retention, and old idempotency keys.
+    Conversations past their tenant's retention, and expired idempotency keys.
     """
     hours = configuration.load().idempotency_ttl_hours
 
@@ -79,11 +79,11 @@ def export(
 
     async def work(operators: Database) -> None:
         whose = await privacy.subject(operators, tenant, visitor or None)
-        # Now that the database runs, and will not inherit it: visitors come first.
+        # Visitors come first. Only now, so that a database we started does not inherit it.
         os.nice(10)
         with (
             _progress("Exporting", await privacy.size(operators, whose)) as progress,
-            _opened(output) as file,
+            _open_output(output) as file,
         ):
             async for line in privacy.export(
                 operators, whose, anonymous=anonymous, on_progress=progress
@@ -96,7 +96,7 @@ def export(
 
 
 @contextmanager
-def _opened(path: Path | None) -> Iterator[BinaryIO]:
+def _open_output(path: Path | None) -> Iterator[BinaryIO]:
     """Standard output, or a file that only its owner reads and that gets its name when complete."""
     if path is None:
         yield sys.stdout.buffer
@@ -119,7 +119,7 @@ def _opened(path: Path | None) -> Iterator[BinaryIO]:
 
 @contextmanager
 def _progress(label: str, count: Count) -> Iterator[Progress]:
-    """On standard error, and only where somebody watches."""
+    """A progress bar on standard error, if that is a terminal."""
     with typer.progressbar(
         length=count.messages, label=label, file=sys.stderr, hidden=not sys.stderr.isatty()
     ) as bar:
@@ -135,28 +135,28 @@ def erase(
     *,
     anonymise: Annotated[
         bool,
-        typer.Option("--anonymise", help="Keep what was said, and forget whose it is."),
+        typer.Option("--anonymise", help="Keep the messages, and remove who wrote them."),
     ] = False,
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Delete a visitor's conversations, or just one, for good."""
+    """Delete a visitor's conversations, or just one. This cannot be undone."""
     if bool(visitor) == bool(conversation):
         raise TenantError("name either --visitor or --conversation")
     work = privacy.anonymise if anonymise else privacy.erase
-    done = with_operators(_erasure(tenant, visitor, conversation, work, yes=yes))
+    done = with_operators(_prepare_erasure(tenant, visitor, conversation, work, yes=yes))
     verb = "Anonymised" if anonymise else "Erased"
     show(done.told(), as_json=as_json, text=f"{verb} {_words(done)} of {tenant}.")
 
 
-def _erasure(
+def _prepare_erasure(
     tenant: str, visitor: str | None, conversation: UUID | None, work: Any, *, yes: bool
 ) -> Callable[[Database], Any]:
     async def run(operators: Database) -> Count:
         whose: Subject = await privacy.subject(operators, tenant, visitor, conversation)
         found = await privacy.size(operators, whose)
         if not yes:
-            _ask(f"{_words(found)} of {tenant}: go on, for good?")
+            _ask(f"{_words(found)} of {tenant}: continue? This cannot be undone.")
         with _progress("Working", found) as progress:
             done: Count = await work(operators, whose, on_progress=progress)
             return done
@@ -166,7 +166,7 @@ def _erasure(
 
 def _ask(question: str) -> None:
     if not sys.stdin.isatty():
-        raise TenantError("nobody is there to ask; add --yes")
+        raise TenantError("there is no terminal to confirm on; add --yes")
     typer.confirm(question, abort=True, err=True)
 
 
@@ -186,7 +186,7 @@ def backup(
 
     The service may run meanwhile.
     """
-    settings = _embedded("pg_dump")
+    settings = _require_embedded("pg_dump")
     require_database(settings)
     size = backups.backup(settings.data_dir, file)
     show(
@@ -207,7 +207,7 @@ def restore(
     The service must not run. Restore only files you trust: whoever wrote one decides what tenants
     and administrators there are.
     """
-    settings = _embedded("pg_restore")
+    settings = _require_embedded("pg_restore")
     if not yes:
         _ask(
             f"Restore only files you trust. Replace everything in {settings.data_dir.resolve()} by "
@@ -228,7 +228,7 @@ def restore(
     )
 
 
-def _embedded(program: str) -> Settings:
+def _require_embedded(program: str) -> Settings:
     settings = prepare()
     if not settings.embedded:
         raise ConfigurationError(
@@ -241,7 +241,7 @@ MARKS = {"ok": "ok", "warn": "WARN", "fail": "FAIL", "skip": "-"}
 
 
 def _address(text: str | None) -> str | None:
-    """An address to check, before anything is started for it."""
+    """Check the address before anything is started for it."""
     destination = Destination.parse(text) if text is not None else None
     if text is not None and destination is None:
         raise typer.BadParameter("write an http or https address, such as https://shop.example/")
@@ -281,13 +281,13 @@ def doctor(
             lines.append(f"{'':<{width + 8}}fix: {one.fix}")
     if unasked:
         lines.append(f"-     not checked: {', '.join(unasked)} (needs --page URL and --url URL)")
-    show([one.told() for one in found], as_json=as_json, text="\n".join(lines))
+    show([one.to_dict() for one in found], as_json=as_json, text="\n".join(lines))
     if any(one.status == "fail" for one in found):
         raise typer.Exit(1)
 
 
 def _is_unasked(one: Finding, url: str | None, page: str | None) -> bool:
-    """Left out only because the page or the service was not given."""
+    """Whether a check was skipped only because --page or --url was not given."""
     needs_page, needs_url = (
         one.name in {"allowlist", "page", "cors"},
         one.name in {"address", "background", "cors"},

@@ -1,4 +1,4 @@
-"""`hlas serve`: the database if it is ours, the schema, the workers, and a friendly word."""
+"""`hlas serve`: the embedded database, the schema, the workers, and the start message."""
 
 import asyncio
 import errno
@@ -49,7 +49,7 @@ def serve(
     log.configure(settings.log_level, settings.log_format)
     if not settings.embedded:
         keys.from_settings(settings)
-    # uvicorn hands a signal on when it is done; as an exception it lets us clean up.
+    # uvicorn raises the signal again when it is done; as an exception it lets us clean up.
     signal.signal(signal.SIGTERM, _leave)
     listener = _listen(host, port)
     try:
@@ -58,7 +58,7 @@ def serve(
             upgrade(logins)
             if settings.embedded:
                 asyncio.run(demo.ensure(logins))
-            # Before there are several workers that would each make a secret.
+            # Before the workers start, which would each make a secret.
             keys.from_settings(settings)
             _run(settings, url, listener, workers, farewell)
     except KeyboardInterrupt:
@@ -104,7 +104,7 @@ def _listen(host: str, port: int) -> socket.socket:
 
 
 class _OneWorker(Server):
-    """Says its word when it listens."""
+    """Prints the start message when it listens."""
 
     welcome: Callable[[], None]
 
@@ -114,7 +114,7 @@ class _OneWorker(Server):
 
 
 class _Worker(multiprocess.Process):
-    """A killed one is noticed at once; uvicorn's own waits for its answer as if it were busy."""
+    """Notices a killed process at once; uvicorn's own waits until its health check times out."""
 
     def _healthcheck(self, timeout: float) -> bool | None:
         try:
@@ -126,7 +126,7 @@ class _Worker(multiprocess.Process):
 
 
 class _SeveralWorkers(Multiprocess):
-    """Says its word when all of them listen."""
+    """Prints the start message when all workers listen."""
 
     welcome: Callable[[], None]
 
@@ -164,7 +164,7 @@ def _run(
 def _welcome(
     settings: Settings, listener: socket.socket, workers: int, farewell: ExitStack
 ) -> None:
-    """What to open and to try; who was told that it runs is told when it has stopped."""
+    """Print what to open and to try; print that Hlas has stopped only if this was printed."""
     host, port = listener.getsockname()[:2]
     base = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
     lines = [f"Hlas is ready on {base}"]

@@ -66,7 +66,7 @@ def _read(path: Path) -> Key:
 
 @visitor_key.command("list")
 def list_keys(slug: Slug, *, as_json: AsJson = False) -> None:
-    """List a tenant's keys; secrets cannot be shown again."""
+    """List a tenant's keys, without their secrets."""
 
     async def work(operators: Database) -> list[VisitorKey]:
         return await keys.list_keys(operators, await _find_tenant_id(operators, slug))

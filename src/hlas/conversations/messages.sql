@@ -1,7 +1,7 @@
 -- name: history
--- One round trip: the tenant scope, whether the session still stands, and a page by seq, as JSON.
--- seq has no gaps, so an offset is a seq too and both cost the same anywhere in a conversation.
--- A page ends before it has more than $5 bytes, but not before its first message.
+-- One round trip: sets the tenant, checks that the session is still valid, reads a page as JSON.
+-- seq has no gaps, so an offset is a seq too, and every page of a conversation costs the same.
+-- A page has at most $5 bytes, but at least one message.
 with scope as materialized (
     select set_config('app.tenant_id', $1::text, true)::uuid as tenant_id
 )
@@ -31,8 +31,8 @@ left join lateral (
 ) as p on true
 
 -- name: reap_keys
--- A small batch, oldest first, by the clock that stamped them; the lock lets one worker at a time
--- do it. A replay that saw its key just before is a hit, one that comes just after a clean miss.
+-- A small batch, oldest first, by the database's clock. The lock admits one worker at a time. A
+-- request that reads its key before this commits is a replay; one that reads it later is new.
 with turn as materialized (
     select pg_try_advisory_xact_lock(hashtextextended('hlas.reap_keys', 0)) as mine
 ),

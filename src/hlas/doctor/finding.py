@@ -13,7 +13,7 @@ class Finding:
     found: str
     fix: str = ""
 
-    def told(self) -> dict[str, str]:
+    def to_dict(self) -> dict[str, str]:
         return asdict(self)
 
     def printable(self) -> Self:

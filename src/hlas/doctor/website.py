@@ -18,13 +18,13 @@ from hlas.outbound.destinations import Destination
 from hlas.outbound.fetch import Fetched, Unreachable, fetch
 from hlas.visitors.origins import Origin
 
-# So much of a page's own words is shown.
+# Characters of a page's own text that a finding quotes.
 SHOWN = 200
 
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """Where visitors reach Hlas, and the secret that proves to it that its doctor asks."""
+    """Where visitors reach Hlas, and the secret that signs the doctor's requests."""
 
     url: str
     secret: str
@@ -154,7 +154,7 @@ class _Page(HTMLParser):
         super().__init__()
         self.scripts: list[dict[str, str]] = []
         self.policies: list[str] = []
-        # It asserts on some broken declarations; what was read before them counts.
+        # The parser asserts on some broken declarations; use what it read before them.
         with suppress(AssertionError):
             self.feed(text)
 
@@ -168,7 +168,7 @@ class _Page(HTMLParser):
 
 
 async def examine(service: Service | None, page: str | None) -> list[Finding]:
-    """What a browser on that page would let the widget do."""
+    """Whether a browser on that page lets the widget load and send."""
     if page is None:
         return [
             Finding("page", "skip", "no page was given with --page"),
@@ -217,7 +217,7 @@ def _judge_page(service: Service | None, fetched: Fetched) -> Finding:
         )
     headers = fetched.headers.get_all("Content-Security-Policy") or []
     policies = [one for header in headers for one in content_policy.split(header)]
-    blocked = _blocked([*policies, *parsed.policies], source, tag, origin, target)
+    blocked = _find_blocking([*policies, *parsed.policies], source, tag, origin, target)
     if blocked:
         return Finding(
             "page",
@@ -245,7 +245,7 @@ def _no_script(page: str) -> Finding:
 
 
 def _resolve(source: str, page: str) -> str:
-    """A tag's address as the browser sees it; what is none stays as it is."""
+    """A tag's address as the browser resolves it; an invalid one is returned unchanged."""
     try:
         return urljoin(page, source)
     except ValueError:
@@ -256,7 +256,7 @@ def _is_widget(source: str) -> bool:
     return source.partition("?")[0].endswith("/widget.js")
 
 
-def _blocked(
+def _find_blocking(
     policies: list[str], source: str, script: dict[str, str], page: Origin, target: Origin
 ) -> str | None:
     tag = Wanted(source, page, script.get("nonce", ""), script.get("integrity", ""))

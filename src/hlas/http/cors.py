@@ -84,7 +84,7 @@ class Readers:
         try:
             # In a task of its own: a line may run outside of any, and the database needs one.
             asking = asyncio.ensure_future(origins.host(origin)) if asks else None
-            host = await asking if asking else origins.remembered(origin)
+            host = await asking if asking else origins.recall(origin)
         except errors.Unavailable:
             return False
         return host is not None and host.is_active

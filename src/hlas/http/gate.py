@@ -8,7 +8,7 @@ import asyncpg
 
 from hlas import errors, log
 from hlas.limits import Check, Limit, Limiter, Refusal, Rule
-from hlas.limits.addresses import client_address, forwarded_by_stranger
+from hlas.limits.addresses import client_address, has_untrusted_forwarding
 from hlas.limits.rules import OVERRIDES
 from hlas.limits.rules import Scope as LimitScope
 from hlas.observe.metrics import Metrics
@@ -147,7 +147,7 @@ class Gate:
 
     def _find_address(self, peer: str | None, forwarded: Sequence[str]) -> str | None:
         """What looks misconfigured is said once."""
-        if forwarded_by_stranger(peer, forwarded, self._trusted):
+        if has_untrusted_forwarding(peer, forwarded, self._trusted):
             self._warn_once("forwarded_for_untrusted", hint="set TRUSTED_PROXIES to your proxy")
         address = client_address(peer, forwarded, self._trusted)
         if address is None:

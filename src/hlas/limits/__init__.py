@@ -1,6 +1,6 @@
-"""Sliding-window limits: what they are (rules), where they are kept.
+"""Sliding-window rate limits, counted in memory or in Redis.
 
-`hlas.limits.redis` is loaded by those who have one: the client takes half a second.
+`hlas.limits.redis` is imported only when it is used: importing the client takes half a second.
 """
 
 from hlas.limits.memory import MemoryLimiter

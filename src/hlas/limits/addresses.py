@@ -1,4 +1,4 @@
-"""Whom a request comes from, as far as the limits are concerned."""
+"""The client address that a request is counted for."""
 
 from collections.abc import Sequence
 from functools import lru_cache
@@ -18,7 +18,7 @@ _Network = IPv4Network | IPv6Network
 _MAPPED = IPv6Network("::ffff:0:0/96")
 
 
-# The longest address with brackets, a zone and a port; longer text is not worth remembering.
+# The longest address with brackets, a zone and a port; longer text is not cached.
 _LONGEST = 80
 
 
@@ -29,7 +29,7 @@ class _Host(NamedTuple):
 
 @lru_cache(maxsize=65536)
 def _parse(text: str) -> _Host | None:
-    """An address as proxies write it: bare, with a port, in brackets."""
+    """Parse an address as proxies write it: bare, with a port, or in brackets."""
     if text.startswith("["):
         text = text[1:].partition("]")[0]
     elif text.count(":") == 1:
@@ -42,22 +42,22 @@ def _parse(text: str) -> _Host | None:
         return _Host(address, str(address))
     if address.ipv4_mapped:
         return _Host(address.ipv4_mapped, str(address.ipv4_mapped))
-    # A household or a server has a /64 at least, so one address of it means nothing.
+    # Every customer has at least a /64, so single IPv6 addresses are not worth counting.
     return _Host(address, f"{IPv6Address(int(address) >> 64 << 64)}/64")
 
 
 class TrustedProxies:
-    """The networks whose X-Forwarded-For is believed."""
+    """The networks whose X-Forwarded-For is trusted."""
 
     def __init__(self, networks: Sequence[_Network] = ()) -> None:
         self._networks = tuple(networks)
-        # A method cannot carry the cache: it would keep every instance alive.
+        # A cache on the class's method would keep every instance alive.
         self.trust = lru_cache(maxsize=65536)(self._trust)
 
     @classmethod
     def parse(cls, text: str) -> "TrustedProxies":
         """Read CIDRs or addresses, separated by commas or spaces."""
-        return cls([_network(part) for part in text.replace(",", " ").split()])
+        return cls([_parse_network(part) for part in text.replace(",", " ").split()])
 
     def __bool__(self) -> bool:
         return bool(self._networks)
@@ -67,7 +67,7 @@ class TrustedProxies:
         return host is not None and any(host.address in network for network in self._networks)
 
 
-def _network(text: str) -> _Network:
+def _parse_network(text: str) -> _Network:
     try:
         network = ip_network(text)
     except ValueError as error:
@@ -83,9 +83,9 @@ def _network(text: str) -> _Network:
 def client_address(
     peer: str | None, forwarded_for: Sequence[str], trusted: TrustedProxies
 ) -> str | None:
-    """The bucket of the client's address; None where there is no address, as on a unix socket.
+    """Return the bucket of the client's address, or None without one, as on a unix socket.
 
-    X-Forwarded-For is read from the right, because a client writes its left end as it likes.
+    X-Forwarded-For is read from the right, because the client controls its left end.
     """
     last = _parse(peer) if peer else None
     if peer is None or last is None:
@@ -99,17 +99,17 @@ def client_address(
         if not entry:
             continue
         host = _parse(entry) if len(entry) <= _LONGEST else None
-        # Beyond an entry that is no address nothing can be believed.
+        # Nothing to the left of an invalid entry can be trusted.
         if host is None:
             break
         last, hop = host, entry
     return last.bucket
 
 
-def forwarded_by_stranger(
+def has_untrusted_forwarding(
     peer: str | None, forwarded_for: Sequence[str], trusted: TrustedProxies
 ) -> bool:
-    """An untrusted peer sent X-Forwarded-For: most often a proxy missing in TRUSTED_PROXIES."""
+    """Whether an untrusted peer sent X-Forwarded-For: often a proxy missing in TRUSTED_PROXIES."""
     if not forwarded_for or not peer:
         return False
     return _parse(peer) is not None and not trusted.trust(peer)

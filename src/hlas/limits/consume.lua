@@ -1,13 +1,13 @@
--- The limits of many requests, in their order: each request consumes all of its limits, or none.
+-- Checks the limits of many requests in order. Each request consumes all of its limits or none.
 -- KEYS: one for each limit of each request. ARGV[1]: JSON, for each request
---   [consume or peek (1 or 0), [count, window, slot], ... one for each of its limits]
--- Times are microseconds. A state is a flat list: opened, at, times, at, times, ..., packed.
--- Returns 'hit wait hit wait ...': for each request the number of the limit that is hit the longest
--- (0: none) and for how long.
+--   [1 to consume or 0 to peek, [count, window, slot], ... one for each of its limits]
+-- Times are in microseconds. A state is a packed list: start of the last slot, then time, count, ...
+-- Returns 'hit wait hit wait ...': for each request the number of the limit with the longest wait
+-- (0: none is hit) and that wait.
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 
--- The server's clock stepped back: nothing that is counted may lie in the future.
+-- After the server's clock has stepped back, move all times back so that none is in the future.
 local function shift(state)
   local ahead = state[#state - 1] - now
   if ahead <= 0 then return false end
@@ -16,7 +16,7 @@ local function shift(state)
   return true
 end
 
--- Keys of this call: what is still in their window, and how much that is. Written once, at the end.
+-- The keys of this call with the usage within their window. Written once, at the end.
 local loaded = {}
 
 local function load(key, window)
@@ -26,7 +26,7 @@ local function load(key, window)
   local packed = redis.call('GET', key)
   if packed then
     local state = cmsgpack.unpack(packed)
-    -- Kept even if the request is refused, or each refusal would start the wait anew.
+    -- Saved even if the request is refused; otherwise each refusal would restart the wait.
     entry.changed = shift(state)
     entry.state[1] = state[1]
     for i = 2, #state, 2 do
@@ -40,7 +40,7 @@ local function load(key, window)
   return entry
 end
 
--- How long until there is room for one more request; 0: there is room.
+-- The time until one more request is admitted; 0: now.
 local function wait_for(entry, count)
   local surplus, i = entry.used - count, 2
   if surplus < 0 then return 0 end

@@ -1,4 +1,4 @@
-"""Limits in this process: exact sliding windows over a bounded number of keys."""
+"""Rate limits of one process: exact sliding windows over a bounded number of keys."""
 
 import random
 import time
@@ -6,17 +6,17 @@ from collections.abc import Callable, Sequence
 
 from hlas.limits.rules import Check, Refusal, Rule
 
-# Windows that new keys share when every key of a full table is at its limit.
+# Windows shared by new keys when every key of a full table is at its limit.
 SHARED = 1024
-# How many keys are sampled, at most, to find the one to evict.
+# Maximum number of keys sampled to find one to evict.
 _SAMPLES = 32
 
 
 class Window:
-    """What one key has used.
+    """The usage of one key.
 
-    Requests within one slot count together and carry the time of the last of them, so nothing
-    expires early. `slots` is a flat list, oldest first: at, times, at, times, ...
+    Requests within one slot are counted together with the time of the last of them, so nothing
+    expires early. `slots` is a flat list, oldest first: time, count, time, count, ...
     """
 
     __slots__ = ("closes", "count", "slots", "used")
@@ -37,14 +37,14 @@ class Window:
         return not self.slots or self.slots[-2] <= horizon
 
     def wait(self, rule: Rule, now: int) -> int:
-        """Nanoseconds until there is room for one more request; 0: there is room now."""
+        """Return the nanoseconds until one more request is admitted; 0: now."""
         if self.used < rule.count:
             return 0
         self._expire(now - rule.window)
         surplus = self.used - rule.count
         if surplus < 0:
             return 0
-        # Eviction spares a key at its limit, also when the limit was higher before.
+        # Eviction spares a key at its limit, even after the limit was lowered.
         self.count = rule.count
         place = 0
         while surplus >= self.slots[place + 1]:
@@ -54,7 +54,7 @@ class Window:
 
     def add(self, rule: Rule, now: int) -> None:
         if now >= self.closes:
-            # The list grows only here, so this is where it must shrink.
+            # The list grows only here, so it is also shortened here.
             self._expire(now - rule.window)
             self.slots += (now, 0)
             self.closes = now + rule.slot
@@ -64,7 +64,7 @@ class Window:
         self.count = rule.count
 
     def _expire(self, horizon: int) -> None:
-        """Drop what happened at `horizon` or before."""
+        """Drop requests at or before `horizon`."""
         end = 0
         while end < len(self.slots) and self.slots[end] <= horizon:
             self.used -= self.slots[end + 1]
@@ -73,12 +73,12 @@ class Window:
 
 
 class Table:
-    """The keys of one rule. Rules do not share tables: addresses cannot evict tenants."""
+    """The keys of one rule. Each rule has its own table, so addresses cannot evict tenants."""
 
     def __init__(self, max_keys: int) -> None:
         self.windows: dict[str, Window] = {}
         self.shared: dict[int, Window] = {}
-        # The same keys as a list, from which a sample can be taken.
+        # The same keys as a list, for random sampling.
         self._keys: list[str] = []
         self._hand = 0
         self._max_keys = max_keys
@@ -94,7 +94,7 @@ class Table:
         window.add(rule, now)
 
     def _insert(self, key: str, horizon: int) -> Window:
-        """The window of a new key: its own, or one that it shares where the table is full."""
+        """Create the window of a new key, or use a shared one if the table is full."""
         self._sweep(horizon)
         place = hash(key) % SHARED
         held = self.shared.get(place)
@@ -103,13 +103,13 @@ class Table:
             del self.shared[place]
         if len(self._keys) >= self._max_keys and not self._evict(horizon):
             return self.shared.setdefault(place, Window())
-        # A key that used a shared window before takes along what was used there.
+        # A key that used a shared window before keeps the usage of that window.
         window = self.windows[key] = held.copy() if held else Window()
         self._keys.append(key)
         return window
 
     def _sweep(self, horizon: int) -> None:
-        """Two looks for expired keys at each new one keep the table as small as its use."""
+        """Examine two keys on each insert and drop them if they have expired."""
         if self.shared:
             place, window = next(iter(self.shared.items()))
             if window.is_expired(horizon):
@@ -120,10 +120,10 @@ class Table:
                 self._remove(self._hand)
 
     def _evict(self, horizon: int) -> bool:
-        """Remove the least used of some keys, but never one that is at its limit."""
+        """Remove the least used of some sampled keys, but never one that is at its limit."""
         victim, least = -1, 1.0
         for _ in range(_SAMPLES):
-            # From anywhere: neighbours came together, so they are alike.
+            # Sampled at random: neighbours were inserted together and have similar usage.
             place = int(random.random() * len(self._keys))  # noqa: S311  # a sample, not a secret
             window = self.windows[self._keys[place]]
             share = 0.0 if window.is_expired(horizon) else window.used / window.count
@@ -143,12 +143,12 @@ class Table:
 
 
 class MemoryLimiter:
-    """The `_now` methods are the limiter; the async ones make it a Limiter."""
+    """A Limiter in memory. The async methods only wrap the synchronous `_now` methods."""
 
     def __init__(
         self, max_keys: int = 200_000, clock: Callable[[], int] = time.monotonic_ns
     ) -> None:
-        """`max_keys` is for each rule; `clock` tells nanoseconds."""
+        """`max_keys` applies to each rule; `clock` returns nanoseconds."""
         self._max_keys = max_keys
         self._clock = clock
         self._last = clock()
@@ -162,7 +162,7 @@ class MemoryLimiter:
         return self.peek_now(checks)
 
     async def aclose(self) -> None:
-        """Nothing is held."""
+        """There is nothing to close."""
 
     def consume_now(self, checks: Sequence[Check]) -> Refusal | None:
         now = self.now()
@@ -196,7 +196,7 @@ class MemoryLimiter:
         return None if refused is None else Refusal.after(refused, longest)
 
     def record_now(self, checks: Sequence[Check]) -> None:
-        """Count a request that was admitted, here or elsewhere."""
+        """Count an admitted request, whoever admitted it."""
         now = self.now()
         for rule, key in checks:
             table = self._tables.get(rule.table)
@@ -205,7 +205,7 @@ class MemoryLimiter:
             table.record(key, rule, now)
 
     def now(self) -> int:
-        """When the clock steps back, time goes on from where it was."""
+        """Return the time; when the clock steps back, continue from the last value."""
         now = self._clock() + self._ahead
         if now < self._last:
             self._ahead += self._last - now

@@ -1,8 +1,8 @@
-"""Limits in Redis: exact over any number of workers and hosts, by the server's clock.
+"""Rate limits in Redis: exact over any number of workers and hosts, by the clock of Redis.
 
-Requests of one turn of the event loop, and those that arrive while a round trip is under way, share
-one call of the script. When Redis is away, the limits of this process take over until it is back:
-they have counted every request that Redis admitted.
+Requests of one iteration of the event loop, and those that arrive during a round trip, share one
+call of the script. During an outage of Redis the local limits take over; they have counted every
+request that Redis admitted to this process.
 """
 
 import asyncio
@@ -26,27 +26,27 @@ SCRIPT = files("hlas.limits").joinpath("consume.lua").read_text("utf-8")
 
 _PREFIX = "hlas:limit:"
 _BATCH = 128
-_REMEMBERED = 10_000
-# How many turns of the loop Redis has at least.
+_CACHED_REFUSALS = 10_000
+# Minimum number of event loop iterations before a timeout is blamed on Redis.
 _TURNS = 20
-# Asked when Redis was away: it must be able to write, not only to answer.
+# Ends an outage: Redis has to be able to write, not only to respond.
 _PROBE: Check = (Rule("ip", "probe", Limit(1_000_000_000, 60)), "probe")
 
-# The number of the limit that is hit, or 0, and for how many microseconds it is.
+# The number of the limit that is hit, or 0, and the wait in microseconds.
 _Answer: TypeAlias = tuple[int, int]
 
 
 class _Question(NamedTuple):
     checks: Sequence[Check]
     consume: bool
-    # None: Redis is away.
+    # None: Redis is unavailable.
     answer: "asyncio.Future[_Answer | None]"
 
     def names(self) -> list[bytes]:
         return [f"{_PREFIX}{rule.table}:{key}".encode() for rule, key in self.checks]
 
     def figures(self) -> list[Any]:
-        """What the script needs to know of the request, in microseconds."""
+        """The arguments of the script, with times in microseconds."""
         limits = [
             (rule.count, rule.window // 1000, -(-rule.slot // 1000)) for rule, _ in self.checks
         ]
@@ -54,14 +54,14 @@ class _Question(NamedTuple):
 
 
 class _Hit(NamedTuple):
-    """A limit stays hit until then, whoever asks: Redis need not be asked again before."""
+    """A cached refusal: until then the limit stays hit, so Redis need not be asked again."""
 
     surely_until: int
     perhaps_until: int
 
 
 class RedisLimiter:
-    """A Limiter over Redis with a warm local one behind it."""
+    """A Limiter in Redis with a local one as fallback."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class RedisLimiter:
         on_away: Callable[[bool], None] | None = None,
         script: str = SCRIPT,
     ) -> None:
-        """`on_away` is told True when Redis is lost and False when it is back."""
+        """`on_away` gets True when an outage of Redis starts and False when it ends."""
         self.away = False
         self._local = fallback
         self._timeout = timeout
@@ -81,7 +81,7 @@ class RedisLimiter:
         self._on_away = on_away
         self._script = script
         self._digest = ""
-        # No retries and no time-outs inside: _evaluate has the only one.
+        # No retries and no timeouts in the client: _evaluate has the only timeout.
         self._client: Redis = Redis.from_url(
             url,
             socket_timeout=None,
@@ -105,7 +105,7 @@ class RedisLimiter:
         return await self._ask(checks, consume=False)
 
     async def connect(self) -> bool:
-        """Find out at the start whether Redis is there; it is asked again by itself if not."""
+        """Check on start whether Redis is available; if not, the prober keeps trying."""
         await self._ask([_PROBE], consume=True)
         return not self.away
 
@@ -121,10 +121,10 @@ class RedisLimiter:
 
     async def _ask(self, checks: Sequence[Check], *, consume: bool) -> Refusal | None:
         local, asked = self._local, self._local.now()
-        # A restarted Redis may have forgotten what this process still knows: both must agree.
-        doubted = self._since_outage(checks, asked)
-        refusal = self._remembered(checks, asked)
-        if refusal is None and doubted:
+        # A restarted Redis may have lost counts that this process still has: both must admit.
+        is_after_outage = self._since_outage(checks, asked)
+        refusal = self._recall(checks, asked)
+        if refusal is None and is_after_outage:
             refusal = local.peek_now(checks)
         if refusal is not None or not checks:
             return refusal
@@ -133,12 +133,12 @@ class RedisLimiter:
             return self._remember(checks[answer[0] - 1], answer[1] * 1000, asked)
         if not consume:
             return local.peek_now(checks) if answer is None else None
-        if answer is None or doubted:
+        if answer is None or is_after_outage:
             return local.consume_now(checks)
         local.record_now(checks)
         return None
 
-    def _remembered(self, checks: Sequence[Check], now: int) -> Refusal | None:
+    def _recall(self, checks: Sequence[Check], now: int) -> Refusal | None:
         if not self._hits:
             return None
         refused, longest = None, 0
@@ -154,16 +154,16 @@ class RedisLimiter:
         return None if refused is None else Refusal.after(refused, longest)
 
     def _remember(self, check: Check, wait: int, asked: int) -> Refusal:
-        if len(self._hits) >= _REMEMBERED:
+        if len(self._hits) >= _CACHED_REFUSALS:
             self._hits.clear()
         rule, key = check
-        # Redis answered at some moment between the question and now.
+        # The script ran at some moment between `asked` and now.
         hit = _Hit(surely_until=asked + wait, perhaps_until=self._local.now() + wait)
         self._hits[rule.table, rule.count, key] = hit
         return Refusal.after(check, wait)
 
     def _since_outage(self, checks: Sequence[Check], now: int) -> bool:
-        """Whether the window of a limit reaches back to when Redis was away."""
+        """Whether the window of a limit reaches back into the last outage."""
         back_at = self._back_at
         return back_at is not None and any(now - back_at < rule.window for rule, _ in checks)
 
@@ -171,7 +171,7 @@ class RedisLimiter:
         answer: asyncio.Future[_Answer | None] = asyncio.get_running_loop().create_future()
         self._waiting.append(_Question(checks, consume, answer))
         if self._sender is None or self._sender.done():
-            # A context of its own: what it logs is not about the request that started it.
+            # An empty context: its log lines do not belong to the request that started it.
             self._sender = asyncio.create_task(self._send_waiting(), context=Context())
         return await answer
 
@@ -181,19 +181,19 @@ class RedisLimiter:
             answers: list[_Answer | None] = []
             try:
                 answers += await self._evaluate(batch)
-            except Exception as error:  # noqa: BLE001 - whatever Redis does, requests go on
-                self._lose(error)
+            except Exception as error:  # noqa: BLE001 - whatever Redis does, requests continue
+                self._start_outage(error)
                 batch, self._waiting = batch + self._waiting, []
             finally:
-                # Also when cancelled: nobody is left waiting.
+                # Also when cancelled, so that no caller waits forever.
                 for question, answer in zip_longest(batch, answers):
                     if not question.answer.done():
                         question.answer.set_result(answer)
 
     async def _evaluate(self, batch: list[_Question]) -> list[_Answer]:
-        """Give up after the time-out, but only when this process has had time to listen.
+        """Time out only after the event loop has run often enough to receive the response.
 
-        A busy loop may turn for longer than that, and it would be its fault, not that of Redis.
+        A busy event loop can be slower than the timeout; that is not an outage of Redis.
         """
         trip = asyncio.create_task(self._round_trip(batch))
         try:
@@ -203,7 +203,7 @@ class RedisLimiter:
                     return trip.result()
             raise TimeoutError
         finally:
-            # Cancelled, it closes its connection: a late answer is not taken for another's.
+            # Cancelling closes the connection, so a late response is not taken for another one.
             if not trip.done():
                 trip.cancel()
                 await asyncio.gather(trip, return_exceptions=True)
@@ -212,7 +212,7 @@ class RedisLimiter:
         try:
             answers = await self._execute(batch)
         except NoScriptError:
-            # A restarted Redis has lost the script: nothing was consumed.
+            # A restarted Redis has lost the script; nothing was consumed.
             self._digest = ""
             answers = await self._execute(batch)
         numbers = [int(number) for number in answers.split()]
@@ -221,13 +221,13 @@ class RedisLimiter:
     async def _execute(self, batch: list[_Question]) -> bytes:
         if not self._digest:
             self._digest = await self._client.script_load(self._script)
-        # Few arguments: encoding them is most of what a round trip costs here.
+        # Few arguments: encoding them is most of the cost of a round trip.
         keys = [key for question in batch for key in question.names()]
         figures = orjson.dumps([question.figures() for question in batch])
         answer: bytes = await self._client.evalsha(self._digest, len(keys), *keys, figures)
         return answer
 
-    def _lose(self, error: Exception) -> None:
+    def _start_outage(self, error: Exception) -> None:
         self.away = True
         log.warning("limits_redis_away", error=type(error).__name__)
         if self._on_away is not None:
@@ -241,7 +241,7 @@ class RedisLimiter:
             answer = asyncio.get_running_loop().create_future()
             try:
                 await self._evaluate([_Question([_PROBE], consume=True, answer=answer)])
-            except Exception:  # noqa: BLE001, S112 - said once, when it was lost
+            except Exception:  # noqa: BLE001, S112 - logged once, when the outage started
                 continue
             self._back_at = self._local.now()
             self.away = False

@@ -1,4 +1,4 @@
-"""What a limit is, which key it counts, and what a visitor is told when it is hit."""
+"""Limits, the rules that apply them to keys, and the headers of a refusal."""
 
 import re
 from collections.abc import Sequence
@@ -8,10 +8,10 @@ from typing import Literal, Protocol, TypeAlias
 Scope = Literal["ip", "tenant", "conversation", "key"]
 
 NANOSECONDS = 1_000_000_000
-# A window is counted in this many slots: more is finer, and costs memory on busy keys.
+# Slots per window: more slots are more precise and use more memory on busy keys.
 SLOTS = 60
 
-# What a tenant may have limits of its own for; never on addresses.
+# Limits that a tenant can override; never those of addresses.
 OVERRIDES = ("session_tenant", "messages_tenant", "messages_conversation")
 
 _LIMIT = re.compile(r"([0-9]{1,10})\s*/\s*([a-z]+)")
@@ -29,7 +29,7 @@ _MOST = 1_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """`count` requests in any window of `seconds`, wherever the window starts."""
+    """At most `count` requests in any window of `seconds`, wherever it starts."""
 
     count: int
     seconds: int
@@ -46,7 +46,9 @@ class Limit:
             raise ValueError(f"{text!r} is not a limit: write N/s, N/min, N/h or N/day, or off")
         count = int(match[1])
         if not 1 <= count <= _MOST:
-            raise ValueError(f"{text!r} is not a limit: N goes from 1 to {_MOST}; off means none")
+            raise ValueError(
+                f"{text!r} is not a limit: N must be from 1 to {_MOST}; off means no limit"
+            )
         return cls(count, seconds)
 
     def __str__(self) -> str:
@@ -56,12 +58,12 @@ class Limit:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rule:
-    """A limit on one route for one kind of key. Make it once, not per request: each is its own."""
+    """A limit on one route for one kind of key. Create it once, not per request."""
 
     scope: Scope
     route: str
     limit: Limit
-    # Not the count: a tenant whose limit is changed keeps what it has used.
+    # Without the count, so that usage is kept when a tenant's limit changes.
     table: str = field(init=False, repr=False)
     count: int = field(init=False, repr=False)
     window: int = field(init=False, repr=False)
@@ -77,13 +79,13 @@ class Rule:
         set_field(self, "slot", -(-window // SLOTS))
 
 
-# A plain pair: building it costs nothing on the hot path.
+# A plain tuple, because it is built for every request.
 Check: TypeAlias = tuple[Rule, str]
 
 
 @dataclass(slots=True)
 class Refusal:
-    """The limit that was hit; of several, the one that is hit the longest."""
+    """The limit that was hit; of several, the one with the longest wait."""
 
     rule: Rule
     key: str = field(repr=False)
@@ -97,7 +99,7 @@ class Refusal:
     def headers(self) -> dict[str, str]:
         """Retry-After, and the fields of draft-ietf-httpapi-ratelimit-headers.
 
-        A tenant's limit is shared by all its visitors: its figures are not theirs to see.
+        A tenant's limit is shared by all its visitors, who must not learn its figures.
         """
         headers = {"Retry-After": str(self.retry_after)}
         if self.rule.scope != "tenant":
@@ -108,14 +110,14 @@ class Refusal:
 
 
 class Limiter(Protocol):
-    """Awaiting costs about 0.1 us where the answer is at hand, so one protocol serves both."""
+    """Implemented in memory and in Redis; awaiting a ready result costs only about 0.1 us."""
 
     async def consume(self, checks: Sequence[Check]) -> Refusal | None:
-        """Consume all the limits, or, refused, none of them."""
+        """Consume all limits, or none of them if one is hit."""
         ...
 
     async def peek(self, checks: Sequence[Check]) -> Refusal | None:
-        """Tell what consume would say, consuming nothing."""
+        """Return what consume would return, without consuming."""
         ...
 
     async def aclose(self) -> None: ...

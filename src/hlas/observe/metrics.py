@@ -25,7 +25,7 @@ LATENCY = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5)
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 SHARE_SECONDS = 0.5
 MULTIPROCESS = "PROMETHEUS_MULTIPROC_DIR"
-# Whose latency tenants are shown, and the names of its buckets: their upper bounds in seconds.
+# The route whose latency tenants see, and the names of its buckets: upper bounds in seconds.
 MEASURED = "/widget/messages"
 BUCKETS = (*(f"{bound:g}" for bound in LATENCY), "inf")
 INCIDENTS = (
@@ -50,7 +50,7 @@ _Labelled: TypeAlias = tuple[Counter, *tuple[str | int, ...]]
 
 
 def _no_times() -> list[float]:
-    """How many fell into each bucket, and the sum of all."""
+    """A count for each bucket, and the sum of all observations."""
     return [0.0] * (len(BUCKETS) + 1)
 
 
@@ -68,9 +68,8 @@ class _Latency(Histogram):
 class Metrics:
     """Every metric of the service.
 
-    What each request counts is added up here first, by its labels, and handed over now and then:
-    with several workers Prometheus's own counters live in shared files and cost more than a limit
-    does.
+    Counts of requests are added up here first and handed over every SHARE_SECONDS: with several
+    workers Prometheus's own counters live in shared files, and one costs more than a rate limit.
     """
 
     def __init__(self, tally: Tally | None = None) -> None:
@@ -99,7 +98,7 @@ class Metrics:
         self._messages = self._counter("hlas_messages", "Messages stored", ("role",))
         self._auth = self._counter("hlas_auth_denied", "Refused tokens", ("reason",))
         self._incidents = self._counter("hlas_incidents", "Signs of abuse at a tenant", ("kind",))
-        # There from the start, so that an alert sees the first one.
+        # Every series exists from the start, so that an alert sees the first increase.
         for kind in INCIDENTS:
             self._incidents.labels(kind)
         self.batch_size = Histogram(
@@ -200,12 +199,12 @@ class Metrics:
             self._duration.labels(method, route).add(times)
 
     async def _render(self) -> bytes:
-        """In a thread: with many series it takes longer than a message may wait."""
+        """Render in a thread: with many series it would delay messages."""
         self.hand_over()
         return await asyncio.to_thread(self._text)
 
     def _text(self) -> bytes:
-        """What Prometheus reads: this process's numbers, or the sum over all workers."""
+        """The page for Prometheus: this process alone, or the sum over all workers."""
         if MULTIPROCESS not in os.environ:
             return generate_latest(self.registry)
         registry = CollectorRegistry()
@@ -214,7 +213,7 @@ class Metrics:
 
 
 def share_between_workers(directory: Path) -> Callable[[], None]:
-    """Before the first metric is made: let every worker write to files that any of them can sum."""
+    """Let workers write metrics to files that any of them can sum; call before the first metric."""
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)
     for stale in directory.glob("*.db"):
         stale.unlink()

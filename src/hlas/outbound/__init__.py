@@ -1,1 +1,1 @@
-"""Requests that we make to addresses which others name."""
+"""Requests to addresses that somebody else chose."""

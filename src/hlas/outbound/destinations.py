@@ -1,4 +1,4 @@
-"""Where requests of ours go when somebody else chose the address."""
+"""Validates addresses that somebody else chose, before we connect to them."""
 
 import re
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from hlas.visitors.origins import Origin
 
 LONGEST = 2000
 
-# The only IPv6 addresses that are given to hosts of the public internet.
+# Global unicast, the only IPv6 range assigned to hosts on the public internet.
 _UNICAST = IPv6Network("2000::/3")
 _NAT64 = IPv6Network("64:ff9b::/96")
 _PLAIN = ascii_letters + digits + punctuation
@@ -24,17 +24,17 @@ class Destination:
     """An http or https address without user, password and fragment, in ASCII."""
 
     origin: Origin
-    # Path and query, as they stand in the request.
+    # Path and query, as in the request line.
     target: str
 
     @classmethod
     def parse(cls, text: str) -> Self | None:
-        """Read what people type or a redirect says; None for anything but http and https."""
+        """Parse an address from a user or a redirect; None for anything but http and https."""
         found = re.fullmatch(r"(https?://)([^/?#]*)([^#]*)(#.*)?", text, re.DOTALL | re.IGNORECASE)
         if found is None or len(text) > LONGEST:
             return None
         scheme, authority, rest, _ = found.groups()
-        origin = Origin.parse(scheme + _ascii(authority))
+        origin = Origin.parse(scheme + _encode_authority(authority))
         if origin is None:
             return None
         target = rest if rest.startswith("/") else f"/{rest}"
@@ -44,8 +44,8 @@ class Destination:
         return f"{self.origin}{self.target}"
 
 
-def _ascii(authority: str) -> str:
-    """A host with other letters as its xn-- name; what has none stays, to be refused."""
+def _encode_authority(authority: str) -> str:
+    """Encode a non-ASCII host as punycode; an invalid one stays and is refused later."""
     host, colon, port = authority.partition(":")
     if host.isascii():
         return authority
@@ -56,26 +56,26 @@ def _ascii(authority: str) -> str:
 
 
 def is_public(text: str) -> bool:
-    """Whether an address, as the socket has it, belongs to a host of the public internet.
+    """Whether an IP address belongs to a host on the public internet.
 
-    Not loopback, private, shared (100.64/10), link-local, multicast or reserved, in IPv4, IPv6 or
-    IPv4 inside IPv6. Ask about the address that is connected to: a name may resolve to another one
-    the next time.
+    It is not loopback, private, shared (100.64/10), link-local, multicast or reserved, in IPv4,
+    IPv6 or IPv4 embedded in IPv6. Check the address that is connected to: a name may resolve to
+    another one the next time.
     """
     try:
         address = ip_address(text)
     except ValueError:
         return False
     if isinstance(address, IPv6Address):
-        inner = _inner(address)
+        inner = _find_embedded(address)
         if inner is None:
             return address in _UNICAST and address.is_global
         address = inner
     return address.is_global and not address.is_multicast
 
 
-def _inner(address: IPv6Address) -> IPv4Address | None:
-    """The IPv4 address that packets to this one go to in the end."""
+def _find_embedded(address: IPv6Address) -> IPv4Address | None:
+    """Return the IPv4 address embedded in an IPv6 address, if there is one."""
     if address in _NAT64:
         return IPv4Address(int(address) & 0xFFFF_FFFF)
     return address.ipv4_mapped or address.sixtofour

@@ -1,4 +1,4 @@
-"""One request to an address that an operator named: bounded in time, size and reach."""
+"""Fetches an address that an operator named, bounded in time, size and destination."""
 
 import asyncio
 import socket
@@ -12,7 +12,7 @@ import httptools
 from hlas.outbound.destinations import Destination, is_public
 from hlas.visitors.origins import Origin
 
-# For everything: names, redirects and the body.
+# In total, for DNS, redirects and the body.
 SECONDS = 10.0
 # What is read of an answer, and how much of it may be its head.
 LARGEST = 2 * 2**20
@@ -23,12 +23,12 @@ _REDIRECTS = {301, 302, 303, 307, 308}
 
 
 class Unreachable(Exception):
-    """There is no answer from an address; the message says why."""
+    """An address did not respond; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """An answer, and the address that it came from after all redirects."""
+    """A response, and the address it came from after all redirects."""
 
     url: str
     status: int
@@ -37,10 +37,10 @@ class Fetched:
 
 
 async def fetch(url: str, *, method: str = "GET", follow: bool = False, **headers: str) -> Fetched:
-    """Send one request, without a proxy; `follow` up to 5 redirects.
+    """Send one request without a proxy; with `follow`, follow up to 5 redirects.
 
-    The operator may name an address of their own network. A redirect from a public address may
-    not lead there.
+    The operator may name an address in their own network, but a redirect from a public address
+    must not lead there.
     """
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     public_only = False
@@ -49,7 +49,9 @@ async def fetch(url: str, *, method: str = "GET", follow: bool = False, **header
             for _ in range(MOST_REDIRECTS + 1):
                 destination = Destination.parse(url)
                 if destination is None:
-                    raise Unreachable("it redirects to something that is no http or https address")
+                    raise Unreachable(
+                        "it redirects to something that is not an http or https address"
+                    )
                 fetched, peer = await _ask(destination, method, named, public_only=public_only)
                 location = fetched.headers.get("Location")
                 if not follow or fetched.status not in _REDIRECTS or not location:
@@ -68,7 +70,7 @@ async def fetch(url: str, *, method: str = "GET", follow: bool = False, **header
 async def _ask(
     destination: Destination, method: str, headers: dict[str, str], *, public_only: bool
 ) -> tuple[Fetched, str]:
-    """The answer, and the IP address that gave it."""
+    """Return the response and the IP address of the server."""
     origin = destination.origin
     lines = [
         f"{method} {destination.target} HTTP/1.1",
@@ -91,7 +93,7 @@ async def _ask(
 async def _connect(
     origin: Origin, *, public_only: bool
 ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter, str]:
-    """Resolve once and connect to what was checked: a name cannot change in between."""
+    """Resolve once and connect to the checked address, so that the name cannot change."""
     host = origin.host.strip("[]")
     loop = asyncio.get_running_loop()
     found = await loop.getaddrinfo(host, origin.port, type=socket.SOCK_STREAM)
@@ -114,7 +116,7 @@ async def _connect(
 
 
 class _Answer:
-    """Collects what the parser reports."""
+    """Collects the parser's callbacks into a response."""
 
     def __init__(self) -> None:
         self.parser = httptools.HttpResponseParser(self)
@@ -131,7 +133,7 @@ class _Answer:
         self.headers[name.decode("latin-1")] = value.decode("latin-1")
 
     def on_headers_complete(self) -> None:
-        # Interim answers (100, 103) come before the one that counts.
+        # Interim responses (100, 103) precede the final one.
         status = self.parser.get_status_code()
         self.status = status if status >= 200 else 0
 
@@ -152,7 +154,7 @@ async def _read(reader: asyncio.StreamReader) -> _Answer:
         try:
             answer.parser.feed_data(data)
         except httptools.HttpParserError:
-            # What follows a whole answer does not matter.
+            # Ignore whatever follows a complete response.
             if not answer.is_complete:
                 raise
     if not answer.status:

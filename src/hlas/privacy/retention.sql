@@ -2,8 +2,8 @@
 select id, slug, retention_days from tenants where retention_days is not null order by id
 
 -- name: next_to_retire
--- Ids are in order of time, so the primary key leads to those that began long enough ago; no index
--- on the last message, which every message would pay for. The lock lets one worker at a time do it.
+-- Ids are in order of time, so the primary key finds the conversations that started long enough
+-- ago. An index on the last message would cost every message. The lock admits one worker at a time.
 with turn as materialized (
     select pg_try_advisory_xact_lock(hashtextextended('hlas.retention', 0)) as mine
 ),

@@ -1,4 +1,4 @@
-"""The way to PostgreSQL: a login for each role, queries from .sql files, one error for "away"."""
+"""Connections to PostgreSQL: pools for each role, queries from .sql files, one outage error."""
 
 import asyncio
 import re
@@ -16,7 +16,7 @@ from hlas.store.logins import Login, Logins
 
 Row: TypeAlias = asyncpg.Record
 
-# Visitors get their answer within 3 s: what waits longer than this is reported as unavailable.
+# Visitors get an answer within 3 s: what takes longer than this is reported as unavailable.
 ACQUIRE_SECONDS = 1.0
 STATEMENT_SECONDS = 1.5
 CONNECT_SECONDS = 1.5
@@ -57,7 +57,7 @@ class Queries:
 
 
 class _Connection(asyncpg.Connection):  # type: ignore[misc]  # asyncpg has no types
-    """No reset query on release: nothing but transaction-local state is ever set."""
+    """Needs no reset query on release, because we set transaction-local state only."""
 
     def get_reset_query(self) -> str:
         return ""
@@ -77,7 +77,7 @@ def _dump(value: Any) -> str:
 async def connect(
     url: str, login: Login | None = None, *, seconds: float = 10, **settings: str
 ) -> asyncpg.Connection:
-    """One connection of its own, as the user in the address or as another one."""
+    """Open one connection, as the user in the URL or as `login`."""
     return await asyncpg.connect(
         url,
         **_credentials(login),
@@ -88,19 +88,19 @@ async def connect(
 
 
 def _credentials(login: Login | None) -> dict[str, str]:
-    """What is given beside an address goes before what stands in it."""
+    """Arguments for asyncpg that override the user and password in a URL."""
     return {"user": login.user, "password": login.password} if login else {}
 
 
 async def log_in(
     logins: Logins, role: str, *, seconds: float = 10, **settings: str
 ) -> asyncpg.Connection:
-    """One connection of its own as a role, which it cannot leave: it is nobody else's member."""
+    """Open one connection as a role; it cannot switch to another, being a member of none."""
     return await connect(logins.owner_url, logins.login(role), seconds=seconds, **settings)
 
 
 def columns(rows: Sequence[tuple[Any, ...]]) -> list[list[Any]]:
-    """Rows as the arrays that `unnest` makes rows of again."""
+    """Turn rows into one array per column, as `unnest` takes them."""
     return [list(column) for column in zip(*rows, strict=True)]
 
 
@@ -109,8 +109,8 @@ class Database:
 
     def __init__(self, pool: asyncpg.Pool, turns: asyncio.Semaphore) -> None:
         self._pool = pool
-        # The pool gives a free connection to whoever asks first at that moment, and those who wait
-        # go to the end again: under load some would wait twenty times longer than most.
+        # The pool is not fair: newcomers may overtake those who wait, and under load some waited
+        # twenty times longer than most. The semaphore is first come, first served.
         self._turns = turns
 
     @classmethod
@@ -132,7 +132,7 @@ class Database:
             max_inactive_connection_lifetime=300,
             init=_use_json,
             connection_class=_Connection,
-            # Poolers refuse other parameters: they are settings of the role (migrations/roles.py).
+            # Poolers refuse other parameters; they are settings of the role (migrations/roles.py).
             server_settings={"application_name": "hlas"},
         )
         return cls(pool, asyncio.Semaphore(size))
@@ -180,7 +180,7 @@ class Database:
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[asyncpg.Connection]:
-        """Two or more statements together. Nothing slow may be awaited inside."""
+        """For two or more statements. Await nothing slow inside."""
         try:
             connection = await self._borrow()
             try:
@@ -193,9 +193,9 @@ class Database:
 
 
 class Confined(Database):
-    """A database as one tenant: every statement runs where row-level security shows only its rows.
+    """A database as one tenant sees it: row-level security hides the rows of all others.
 
-    Fit for a role that is bound by it; the role of operators is not.
+    Only for roles that are bound by it; the role of operators is not.
     """
 
     def __init__(self, database: Database, tenant_id: str) -> None:
@@ -219,7 +219,7 @@ queries = Queries.beside(__file__)
 
 
 async def check_role(database: Database, role: str) -> None:
-    """Refuse to serve with rights that would let a query out of its tenant."""
+    """Refuse to serve with rights that would let a query read other tenants' rows."""
     session = await database.one(queries.session)
     if session is None or {session["session_name"], session["current_name"]} != {role}:
         name = session["current_name"] if session else "unknown"
@@ -228,7 +228,7 @@ async def check_role(database: Database, role: str) -> None:
         reason = "app.tenant_id is set before any tenant is known"
     else:
         [rights] = await database.all(queries.roles, [role])
-        reason = unsafe(rights)
+        reason = find_unsafe_right(rights)
     if reason:
         raise ConfigurationError(
             f"DATABASE_URL: connections must log in as the role {role}, which is no superuser, no "
@@ -237,13 +237,13 @@ async def check_role(database: Database, role: str) -> None:
 
 
 async def find_roles(connection: asyncpg.Connection, names: Sequence[str]) -> list[Row]:
-    """The roles of these names, as far as they are there."""
+    """Those of the named roles that exist."""
     rows: list[Row] = await connection.fetch(queries.roles, names)
     return rows
 
 
-def unsafe(role: Row) -> str:
-    """How a serving role could get out of its tenant; empty when it cannot."""
+def find_unsafe_right(role: Row) -> str:
+    """How a serving role could bypass isolation; empty if it cannot."""
     if role["privileged"]:
         return f"{role['name']} may bypass the isolation of tenants"
     if role["owner"]:

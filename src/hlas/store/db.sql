@@ -1,11 +1,11 @@
 -- name: session
--- Who this connection is, and whether a tenant is set where none may be by itself.
+-- The role of this connection, and whether a tenant is set before a transaction sets one.
 select session_user::text as session_name,
        current_user::text as current_name,
        coalesce(current_setting('app.tenant_id', true), '') <> '' as tenant
 
 -- name: roles
--- What the roles of these names could do beside what they were granted.
+-- What these roles could do beyond what they were granted.
 select r.rolname::text as name,
        rolcanlogin as can_log_in,
        rolsuper or rolbypassrls or rolcreaterole or rolcreatedb or rolreplication as privileged,

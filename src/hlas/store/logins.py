@@ -1,4 +1,4 @@
-"""Who logs in to the database as whom: the owner of DATABASE_URL, and a login for each role.
+"""Database logins: the owner in DATABASE_URL, and one for each role.
 
 The passwords of the roles are derived from that of the owner, so every host that has DATABASE_URL
 can log in, and nothing has to be stored or handed out (ADR-0010).

@@ -1,4 +1,4 @@
-"""Who a visitor is, as the tenant's own server says: a short token signed with the tenant's key."""
+"""Visitors' identities: short-lived tokens that the tenant's own server signs."""
 
 import hashlib
 import re
@@ -27,12 +27,12 @@ LONGEST_LIFE_SECONDS = 24 * 3600
 LEEWAY_SECONDS = 30
 LONGEST_SUBJECT = 128
 LONGEST_PUBLIC_KEY = 4096
-# Whoever uploads a key decides what each check of it costs: no giant modulus, no giant exponent.
+# Bounds the cost of verifying with an uploaded key.
 RSA_BITS = (2048, 4096)
 LARGEST_EXPONENT = 2**32
 
 _FORM = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+", re.ASCII)
-# The claims are judged below, by exact type; what the library would accept is too much.
+# We check the claims ourselves, by exact type; the library is too permissive.
 _SIGNATURE_ALONE: Options = {
     "verify_exp": False,
     "verify_nbf": False,
@@ -46,7 +46,7 @@ _SIGNATURE_ALONE: Options = {
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """What a tenant signs with, as we check it: a shared secret or a public key in PEM."""
+    """A tenant's key for verifying: a shared secret or a public key in PEM."""
 
     kid: str
     algorithm: Algorithm
@@ -54,21 +54,21 @@ class Key:
 
 
 def make_secret() -> Key:
-    """A secret that we must keep as it is, since checking a signature of it needs it."""
+    """Generate a shared secret; it is stored in plain text, because verifying needs it."""
     secret = secrets.token_urlsafe(48)
     return Key(_fingerprint(secret), "HS256", secret)
 
 
 def read_public_key(pem: str) -> Key:
-    """A tenant's public key; a ValueError says what is wrong with it."""
+    """Parse a tenant's public key; a ValueError says what is wrong with it."""
     if len(pem) > LONGEST_PUBLIC_KEY:
-        raise ValueError("this is too long for a public key")
+        raise ValueError("the public key is too long")
     if "PRIVATE KEY" in pem:
-        raise ValueError("this is a private key: keep it to yourself and give its public one")
+        raise ValueError("this is a private key: keep it secret and use its public key instead")
     try:
         key = load_pem_public_key(pem.encode())
     except (ValueError, UnsupportedAlgorithm):
-        raise ValueError("write a public key in PEM: -----BEGIN PUBLIC KEY----- ...") from None
+        raise ValueError("a public key in PEM is needed: -----BEGIN PUBLIC KEY----- ...") from None
     algorithm = _algorithm_of(key)
     kept = key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo).decode()
     return Key(_fingerprint(kept), algorithm, kept)
@@ -81,7 +81,9 @@ def _algorithm_of(key: object) -> Algorithm:
         least, most = RSA_BITS
         if least <= key.key_size <= most and key.public_numbers().e < LARGEST_EXPONENT:
             return "RS256"
-    raise ValueError("the key must be elliptic on P-256 or RSA of 2048 to 4096 bits")
+    raise ValueError(
+        "the key must be an elliptic-curve key on P-256 or an RSA key of 2048 to 4096 bits"
+    )
 
 
 def _fingerprint(material: str) -> str:
@@ -89,20 +91,20 @@ def _fingerprint(material: str) -> str:
 
 
 def verify(token: str, keys: Mapping[str, Key], audiences: Container[str], now: float) -> str:
-    """The visitor a token names; any doubt is InvalidIdentity, with a reason for the log."""
+    """Return the visitor id of a valid token; raise InvalidIdentity with a reason for the log."""
     if len(token) > LONGEST or not _FORM.fullmatch(token):
         raise InvalidIdentity("malformed")
-    claims = _signed(token, keys)
-    _require_time(claims, now)
-    # A token of one tenant is of no use elsewhere, even if the same key was given to both.
+    claims = _verify_signature(token, keys)
+    _require_valid_times(claims, now)
+    # A token of one tenant is useless at another, even if both have the same key.
     audience = claims.get("aud")
     if not isinstance(audience, str) or audience not in audiences:
         raise InvalidIdentity("audience")
-    return _subject(claims)
+    return _require_subject(claims)
 
 
-def _signed(token: str, keys: Mapping[str, Key]) -> dict[str, Any]:
-    """The claims, if one of the tenant's keys signed them the way that key signs."""
+def _verify_signature(token: str, keys: Mapping[str, Key]) -> dict[str, Any]:
+    """Return the claims if one of the tenant's keys signed them with its own algorithm."""
     try:
         header = jwt.get_unverified_header(token)
         key = keys.get(header.get("kid", ""))
@@ -110,7 +112,7 @@ def _signed(token: str, keys: Mapping[str, Key]) -> dict[str, Any]:
             raise InvalidIdentity("unknown_key")
         if "crit" in header:
             raise InvalidIdentity("malformed")
-        # The algorithm is the key's: what the token says about it decides nothing.
+        # The key decides the algorithm, not the token.
         claims: dict[str, Any] = jwt.decode(
             token, key.material, algorithms=[key.algorithm], options=_SIGNATURE_ALONE
         )
@@ -124,16 +126,16 @@ def _signed(token: str, keys: Mapping[str, Key]) -> dict[str, Any]:
     return claims
 
 
-def _require_time(claims: Mapping[str, Any], now: float) -> None:
-    """`exp` is needed and near; `iat` and `nbf` must make sense where they are given."""
+def _require_valid_times(claims: Mapping[str, Any], now: float) -> None:
+    """Require a near `exp`; check `iat` and `nbf` if they are present."""
     expires = claims.get("exp")
     given = [claims[name] for name in ("exp", "iat", "nbf") if name in claims]
-    # An exact type: True is an int for Python, and 1e9 a time for others.
+    # The exact type: in Python True is an int, and other libraries accept 1e9.
     if expires is None or any(type(moment) is not int for moment in given):
         raise InvalidIdentity("times")
     if expires + LEEWAY_SECONDS <= now:
         raise InvalidIdentity("expired")
-    # Whole numbers alone: an `exp` of hundreds of digits fits into no float.
+    # Integer arithmetic: an `exp` of hundreds of digits does not fit into a float.
     latest = int(now) + LEEWAY_SECONDS
     if max(claims.get("iat", 0), claims.get("nbf", 0)) > latest:
         raise InvalidIdentity("not_yet")
@@ -141,7 +143,7 @@ def _require_time(claims: Mapping[str, Any], now: float) -> None:
         raise InvalidIdentity("lives_too_long")
 
 
-def _subject(claims: Mapping[str, Any]) -> str:
+def _require_subject(claims: Mapping[str, Any]) -> str:
     subject = claims.get("sub")
     if not isinstance(subject, str) or not 1 <= len(subject) <= LONGEST_SUBJECT:
         raise InvalidIdentity("subject")

@@ -1,4 +1,4 @@
-"""Where signing secrets come from: the environment, or a private file in DATA_DIR."""
+"""Signing secrets, from the environment or from a private file in DATA_DIR."""
 
 import os
 import secrets
@@ -10,7 +10,7 @@ import orjson
 from hlas.settings import ConfigurationError, Settings
 
 KEPT = 3
-LOOK_AGAIN_SECONDS = 5.0
+RELOAD_SECONDS = 5.0
 
 
 class FixedKeys:
@@ -28,12 +28,12 @@ class FileKeys:
         self.path = path
         self._values: tuple[str, ...] = ()
         self._stamp = 0
-        self._next_look = 0.0
+        self._next_reload = 0.0
 
     def secrets(self) -> tuple[str, ...]:
         now = time.monotonic()
-        if now >= self._next_look:
-            self._next_look = now + LOOK_AGAIN_SECONDS
+        if now >= self._next_reload:
+            self._next_reload = now + RELOAD_SECONDS
             self._reload()
         return self._values
 
@@ -45,12 +45,12 @@ class FileKeys:
                 self._values = (str(first), *map(str, rest))
                 self._stamp = stamp
         except (OSError, ValueError, KeyError, TypeError):
-            # A file that is being replaced or was damaged must not end running sessions.
+            # A file that is being replaced or is damaged must not end running sessions.
             if not self._values:
                 raise
 
     def rotate(self) -> None:
-        """A new secret signs; the last ones still verify."""
+        """Add a new secret, which signs from now on; the previous ones still verify."""
         current = self.secrets() if self.path.exists() else ()
         fresh = (secrets.token_urlsafe(48), *current)[:KEPT]
         self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -62,7 +62,7 @@ class FileKeys:
             file.flush()
             os.fsync(file.fileno())
         staging.replace(self.path)
-        self._next_look = 0.0
+        self._next_reload = 0.0
 
 
 def from_settings(settings: Settings) -> FixedKeys | FileKeys:

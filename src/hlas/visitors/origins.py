@@ -1,4 +1,4 @@
-"""Web origins as visitors' browsers send them, and the allowlist entries they are matched with."""
+"""Web origins as browsers send them, and the allowlist entries they are matched against."""
 
 import ipaddress
 import re
@@ -25,27 +25,27 @@ class Origin:
 
     @classmethod
     def parse(cls, text: str) -> Self | None:
-        """An origin exactly as a browser serialises it, upper case folded; None for all else."""
+        """Parse an origin exactly as a browser serialises it, folding upper case; else None."""
         found = _ORIGIN.fullmatch(text.lower()) if len(text) <= 300 and text.isascii() else None
         if found is None:
             return None
         scheme, host, port = found.groups()
-        number = _port(port, scheme)
+        number = _parse_port(port, scheme)
         if number is None or not _is_host(host):
             return None
         return cls(scheme, host, number)
 
     @classmethod
     def of_url(cls, url: str) -> Self | None:
-        """The origin of a page's address, as it stands in Referer."""
+        """Return the origin of a URL, as in Referer."""
         scheme, separator, rest = url.partition("://")
         authority = re.split(r"[/?#]", rest, maxsplit=1)[0]
         return cls.parse(f"{scheme}://{authority}") if separator else None
 
     @property
     def hosts(self) -> list[str]:
-        """The host, then the parents a wildcard entry may stand for, nearest first."""
-        if self.host.startswith("[") or _ipv4(self.host):
+        """The host, then the parent domains that a wildcard entry may name, nearest first."""
+        if self.host.startswith("[") or _is_ipv4(self.host):
             return [self.host]
         labels = self.host.split(".")
         return [".".join(labels[start:]) for start in range(max(1, len(labels) - 1))]
@@ -56,7 +56,7 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class AllowedDomain:
-    """One allowlist entry; scheme or port None means any."""
+    """An allowlist entry; a scheme or port of None matches any."""
 
     scheme: str | None
     host: str
@@ -68,15 +68,19 @@ class AllowedDomain:
         """Read `example.com`, `*.example.com`, `http://example.com:81` or `localhost`."""
         found = _ENTRY.fullmatch(text.strip().lower())
         if found is None:
-            raise ValueError("write a domain such as example.com, *.example.com or localhost:3000")
+            raise ValueError(
+                "not a domain: use for example example.com, *.example.com or localhost:3000"
+            )
         scheme, star, name, port = found.groups()
-        host = _ascii_host(name)
-        if star and (host in LOCAL_HOSTS or _ipv4(host) or "[" in host or "." not in host):
-            raise ValueError("a wildcard needs a domain of at least two parts, as *.example.com")
+        host = _encode_host(name)
+        if star and (host in LOCAL_HOSTS or _is_ipv4(host) or "[" in host or "." not in host):
+            raise ValueError(
+                "a wildcard needs a domain of at least two parts, such as *.example.com"
+            )
         if host in LOCAL_HOSTS:
             return cls(scheme, host, int(port) if port else None, is_wildcard=False)
         scheme = scheme or "https"
-        number = _port(port, scheme)
+        number = _parse_port(port, scheme)
         if number is None:
             raise ValueError("the port must be between 1 and 65535")
         return cls(scheme, host, number, is_wildcard=bool(star))
@@ -95,12 +99,12 @@ def _serialise(scheme: str, host: str, port: int) -> str:
     return f"{scheme}://{host}" if port == DEFAULT_PORTS[scheme] else f"{scheme}://{host}:{port}"
 
 
-def _port(text: str | None, scheme: str) -> int | None:
+def _parse_port(text: str | None, scheme: str) -> int | None:
     number = int(text) if text else DEFAULT_PORTS[scheme]
     return number if 1 <= number <= 65535 and not (text or "").startswith("0") else None
 
 
-def _ipv4(host: str) -> bool:
+def _is_ipv4(host: str) -> bool:
     try:
         return str(ipaddress.IPv4Address(host)) == host
     except ValueError:
@@ -116,27 +120,27 @@ def _is_host(host: str) -> bool:
     labels = host.split(".")
     if len(host) > 253 or not all(_LABEL.fullmatch(label) for label in labels):
         return False
-    # A last label of digits is an address in disguise (127.1, 0x7f.1) unless it is a plain IPv4.
+    # A numeric last label is a disguised address (127.1, 0x7f.1), unless it is a plain IPv4.
     if labels[-1].isdigit() or re.fullmatch(r"0x[0-9a-f]*", labels[-1]):
-        return _ipv4(host)
+        return _is_ipv4(host)
     return all(_is_punycode(label) for label in labels if label.startswith("xn--"))
 
 
 def _is_punycode(label: str) -> bool:
-    """Whether an xn-- label is the one spelling of what it decodes to."""
+    """Whether an xn-- label is the canonical encoding of its text."""
     try:
         return idna.encode(idna.decode(label)).decode() == label
     except (idna.IDNAError, UnicodeError):
         return False
 
 
-def _ascii_host(name: str) -> str:
+def _encode_host(name: str) -> str:
     host = name.removesuffix(".")
     if not host.isascii():
         try:
             host = idna.encode(host, uts46=True, transitional=False).decode()
         except (idna.IDNAError, UnicodeError):
-            raise ValueError("the domain holds characters that no domain may hold") from None
+            raise ValueError("the domain contains invalid characters") from None
     if not _is_host(host):
-        raise ValueError("this is not a valid domain or address")
+        raise ValueError("not a valid domain or address")
     return host

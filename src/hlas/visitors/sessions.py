@@ -20,28 +20,26 @@ queries = Queries.beside(__file__)
 
 ORIGIN_CACHE_SECONDS = 2.0
 ORIGIN_CACHE_ENTRIES = 10_000
-# How often a conversation is looked for that another device of the visitor's is just opening.
+# Attempts to find a conversation that another device of the visitor is opening just now.
 RESUME_TRIES = 3
 
 
 class NewSession(BaseModel):
-    """What a page may tell about its visitor when it opens a session."""
+    """What a page can send about its visitor when it opens a session."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
     visitor_id: str | None = Field(
-        default=None, max_length=128, description="the page's own id of the visitor, not verified"
+        default=None, max_length=128, description="the page's own id of the visitor; not verified"
     )
     identity: str | None = Field(
-        default=None, description="a JWT in which the tenant's server says who the visitor is"
+        default=None, description="a JWT in which the tenant's server states who the visitor is"
     )
-    metadata: Metadata = Field(
-        default_factory=dict, description="anything the page wants to keep with the conversation"
-    )
+    metadata: Metadata = Field(default_factory=dict, description="stored with the conversation")
 
     @field_validator("visitor_id")
     @classmethod
-    def _printable(cls, visitor_id: str | None) -> str | None:
+    def _require_printable(cls, visitor_id: str | None) -> str | None:
         if visitor_id is not None and not visitor_id.isprintable():
             raise PydanticCustomError("invalid_character", "control character")
         return visitor_id or None
@@ -56,7 +54,7 @@ class Host:
 
 
 def request_origin(origins: Sequence[str], referers: Sequence[str]) -> Origin:
-    """The one valid Origin of a request; Referer's only when there is no Origin at all."""
+    """Return the origin of a request; Referer is used only if there is no Origin."""
     if not origins:
         found = Origin.of_url(referers[0]) if len(referers) == 1 else None
     else:
@@ -67,7 +65,7 @@ def request_origin(origins: Sequence[str], referers: Sequence[str]) -> Origin:
 
 
 class Origins:
-    """Which tenant an origin belongs to, remembered for a moment and while the database is away."""
+    """Finds the tenant of an origin; cached briefly, or as long as the database is unavailable."""
 
     def __init__(self, database: Database, clock: Callable[[], float] = time.monotonic) -> None:
         self._database = database
@@ -92,7 +90,7 @@ class Origins:
         return found
 
     async def active_host(self, origin: Origin) -> Host:
-        """The tenant of an origin that may be used now."""
+        """Return the active tenant of an origin, or raise."""
         found = await self.host(origin)
         if found is None:
             raise errors.DomainNotAllowed
@@ -100,8 +98,8 @@ class Origins:
             raise errors.TenantInactive
         return found
 
-    def remembered(self, origin: Origin) -> Host | None:
-        """What was last known, however long ago; asks nobody."""
+    def recall(self, origin: Origin) -> Host | None:
+        """Return the last known tenant, however old, without a query."""
         known = self._known.get(origin)
         return known[1] if known else None
 
@@ -115,9 +113,9 @@ class Origins:
 async def open_session(
     database: Database, tokens: Tokens, origin: Origin, new: NewSession
 ) -> tuple[dict[str, Any], Session]:
-    """A conversation at the origin's tenant, and the token to it.
+    """Open a session: a conversation of the origin's tenant, and its token.
 
-    It is a new one, unless the tenant vouches for a visitor who has one open.
+    A verified visitor gets their open conversation, everyone else a new one.
     """
     if new.identity:
         signer = await _read_signer(database, origin)
@@ -145,12 +143,13 @@ async def open_session(
 
 @dataclass(frozen=True, slots=True)
 class _Signer:
-    """A tenant as far as its visitors' identities go."""
+    """What is needed of a tenant to verify its visitors' identities."""
 
     tenant_id: str
     slug: str
     mode: str
-    # As old as the keys: a sign-out after the removal of a key ends what it let in last, too.
+    # Read together with the keys, so that a sign-out after removing a key also ends the sessions
+    # that were being opened with it.
     generation: int
     keys: dict[str, identities.Key]
 
@@ -176,7 +175,7 @@ async def _read_signer(database: Database, origin: Origin) -> _Signer:
 async def _resume(
     database: Database, tokens: Tokens, origin: Origin, new: NewSession, signer: _Signer
 ) -> tuple[dict[str, Any], Session]:
-    """The open conversation of a visitor the tenant vouches for, wherever it was begun."""
+    """Return the open conversation of a verified visitor, or open one."""
     audiences = (signer.slug, signer.tenant_id)
     visitor_id = identities.verify(new.identity or "", signer.keys, audiences, time.time())
     if new.visitor_id not in {None, visitor_id}:
@@ -203,7 +202,7 @@ async def _resume(
 async def refresh(
     database: Database, tokens: Tokens, session: Session
 ) -> tuple[dict[str, Any], Session]:
-    """A new token to the same conversation, if it still stands and its website is allowed."""
+    """Issue a new token for the same conversation, if session and origin are still valid."""
     origin = Origin.parse(session.origin)
     if origin is None:
         raise errors.DomainNotAllowed
@@ -234,13 +233,13 @@ async def refresh(
 
 
 async def check(database: Database, session: Session) -> Row:
-    """Ask the database whether the session still stands, where no other statement will."""
+    """Check in the database that the session is still valid, if no other statement does."""
     row = await database.one(queries.check_session, session.tenant_id, session.conversation_id)
     return require_standing(session, row)
 
 
 def require_standing(session: Session, row: Row | None) -> Row:
-    """A token is a claim; the row says whether its tenant and conversation still stand."""
+    """Raise unless the row says that tenant, conversation and session are still valid."""
     if row is None or row["is_active"] is None or row["status"] is None:
         raise errors.ConversationNotFound
     if not row["is_active"]:
@@ -271,7 +270,7 @@ def _grant(
 
 
 def bearer(headers: Sequence[str]) -> str:
-    """The token of an Authorization header."""
+    """Return the token of the Authorization header."""
     if not headers:
         raise errors.MissingAuthorization
     scheme, _, token = headers[0].partition(" ")
@@ -281,7 +280,7 @@ def bearer(headers: Sequence[str]) -> str:
 
 
 def require_origin(session: Session, origins: Sequence[str]) -> None:
-    """A token works on the origin it was issued to; a request without Origin is no browser's."""
+    """Require the origin the token was issued for; a request without Origin is not a browser's."""
     if origins and tuple(origins) != (session.origin,):
         found = Origin.parse(origins[0]) if len(origins) == 1 else None
         if found is None or str(found) != session.origin:

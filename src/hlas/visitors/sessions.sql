@@ -1,10 +1,10 @@
 -- name: resolve_origin
--- The tenant of an origin, for limits and CORS; what is written is checked again as it is written.
+-- The tenant of an origin, for limits and CORS; statements that write check it again.
 select tenant_id::text as tenant_id, is_active from resolve_origin($1, $2, $3)
 
 -- name: open_session
 -- One round trip: origin to tenant, tenant scope, conversation. `offset 0` keeps the planner
--- from reading tenants before the scope is set, which row-level security would answer with nothing.
+-- from reading tenants before the scope is set, when row-level security would hide every row.
 with tenant as materialized (
     select tenant_id, is_active from resolve_origin($1, $2, $3)
 ),
@@ -33,7 +33,7 @@ from tenant r
 left join host h on true
 
 -- name: read_signer
--- One round trip: origin to tenant, tenant scope, and the keys it signs visitors' identities with.
+-- One round trip: origin to tenant, tenant scope, and the tenant's visitor keys.
 with tenant as materialized (
     select tenant_id, is_active from resolve_origin($1, $2, $3)
 ),
@@ -54,8 +54,8 @@ left join lateral (
 ) as k on true
 
 -- name: resume_session
--- One round trip: a verified visitor's open conversation, or a new one where there is none. Who
--- loses a race against another device gets neither, and asks again.
+-- One round trip: a verified visitor's open conversation, or a new one if there is none. The loser
+-- of a race with another device gets no row and retries.
 with scope as materialized (
     select set_config('app.tenant_id', $1::text, true)::uuid as tenant_id
 ),
@@ -93,7 +93,7 @@ left join found f on true
 left join opened o on true
 
 -- name: check_refresh
--- Whether the tenant and the conversation of a token still stand, and its origin is still theirs.
+-- Whether the tenant and the conversation of a token are still valid, and its origin still allowed.
 with scope as materialized (
     select set_config('app.tenant_id', $1::text, true)::uuid as tenant_id
 )
@@ -113,7 +113,7 @@ left join lateral (
 ) as c on true
 
 -- name: check_session
--- Whether the tenant and the conversation of a token still stand.
+-- Whether the tenant and the conversation of a token are still valid.
 with scope as materialized (
     select set_config('app.tenant_id', $1::text, true)::uuid as tenant_id
 )

@@ -27,16 +27,16 @@ _FORM = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """What a verified token says; the database confirms it with the statement that follows."""
+    """The claims of a verified token. Later statements check them against the database."""
 
     tenant_id: str
     conversation_id: str
     origin: str
     generation: int
     expires_at: int
-    # Of a visitor whom the tenant vouched for: when that has to be said again; 0 for others.
+    # When a verified visitor has to present the identity again; 0 for unverified visitors.
     vouched_until: int = 0
-    # When the session was opened; refreshes do not change it.
+    # When the session was opened; unchanged by refreshes.
     opened_at: int = 0
 
 
@@ -45,7 +45,7 @@ def key_id(secret: str) -> str:
 
 
 class KeySource(Protocol):
-    """Signing secrets, newest first; may change while the service runs."""
+    """Signing secrets, newest first; they may change while the service runs."""
 
     def secrets(self) -> tuple[str, ...]: ...
 
@@ -59,7 +59,7 @@ class Tokens:
         self._clock = clock
         self._secrets: tuple[str, ...] = ()
         self._by_id: dict[str, str] = {}
-        # Verified tokens until they expire; the oldest go first.
+        # Cache of verified tokens; the oldest are evicted first.
         self._verified: dict[str, Session] = {}
 
     def issue(
@@ -87,7 +87,7 @@ class Tokens:
             claims["vut"] = vouched_until
         token = _sign(claims, self._secrets[0])
         # The next request comes with it: there is no need to take it apart again.
-        self._remember(token, _session(claims))
+        self._remember(token, _read_claims(claims))
         return token
 
     def verify(self, token: str) -> Session:
@@ -101,7 +101,7 @@ class Tokens:
         return session
 
     def verify_for_refresh(self, token: str, window_seconds: int, longest_seconds: int) -> Session:
-        """Valid, or expired less than the window ago, of a session that is not too old."""
+        """Accept a token that expired within the window, unless its session is too old."""
         self._load_keys()
         session = self._decode(token)
         now = self._clock()
@@ -120,7 +120,7 @@ class Tokens:
         return session
 
     def secrets(self) -> tuple[str, ...]:
-        """Newest first; what else than a token was signed by us is checked with these."""
+        """The signing secrets, newest first, for verifying other things that we signed."""
         return self._keys.secrets()
 
     def _load_keys(self) -> None:
@@ -146,7 +146,7 @@ class Tokens:
         except (jwt.PyJWTError, KeyError, TypeError, ValueError):
             raise InvalidToken from None
         _require_canonical(token)
-        return _session(claims)
+        return _read_claims(claims)
 
 
 def _sign(claims: dict[str, Any], secret: str) -> str:
@@ -167,19 +167,19 @@ def _base64(data: bytes) -> bytes:
 
 
 def _require_canonical(token: str) -> None:
-    """Base64 has several spellings of the same bytes; only ours is a token."""
+    """Base64 has several encodings of the same bytes; accept only the canonical one."""
     for part in token.split("."):
         padded = part + "=" * (-len(part) % 4)
         if base64.urlsafe_b64encode(base64.urlsafe_b64decode(padded)).decode() != padded:
             raise InvalidToken
 
 
-def _session(claims: dict[str, Any]) -> Session:
-    """Claims of the exact types we issue; nothing is converted."""
+def _read_claims(claims: dict[str, Any]) -> Session:
+    """Build a session from claims of exactly the types that we issue."""
     if claims.get("aud") != AUDIENCE:
         raise InvalidClaims
     vouched_until = claims.get("vut", 0)
-    # Tokens of earlier versions do not say when their session was opened: it counts from them on.
+    # Tokens of earlier versions have no `opn`: their session counts from their own issue.
     claims.setdefault("opn", claims.get("iat"))
     numbers = [vouched_until, *(claims.get(name) for name in ("gen", "opn", "iat", "exp"))]
     texts = [claims.get(name) for name in ("tid", "cid", "org")]

@@ -1,1 +1,1 @@
-"""What a browser gets from Hlas: the embeddable widget and the demo page."""
+"""Files for browsers: the widget, the console and the demo page."""

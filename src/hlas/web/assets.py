@@ -1,4 +1,4 @@
-"""The files that browsers get, ready to be sent: minified, compressed and hashed once."""
+"""The files for browsers, minified, compressed and hashed once."""
 
 import gzip
 import hashlib
@@ -30,7 +30,7 @@ class Asset:
 
     @cached_property
     def version(self) -> str:
-        """Part of the immutable address, and the ETag: equal for equal bytes on every host."""
+        """Part of the immutable address, and the ETag: a hash, so it is the same on every host."""
         return hashlib.sha256(self.body).hexdigest()[:16]
 
     @cached_property
@@ -57,12 +57,12 @@ def console(name: str) -> Asset:
 
 
 def widget_path(*, pinned: bool = False) -> str:
-    """Where the script is: the stable address, or this version's own for ever."""
+    """The path of the script: the stable one, or the immutable one of this version."""
     return f"/widget/{widget().version}/widget.js" if pinned else "/widget.js"
 
 
 def embed_line(base_url: str, *, pinned: bool = False) -> str:
-    """What a site owner pastes; pinned, the browser refuses any other script in its place."""
+    """The script tag for a site owner; if pinned, browsers refuse any other script."""
     source = f'src="{base_url.rstrip("/")}{widget_path(pinned=pinned)}"'
     proof = f' integrity="{widget().integrity}" crossorigin="anonymous"' if pinned else ""
     return f'<script type="module" {source}{proof}></script>'

@@ -1,4 +1,4 @@
-"""One script out of the widget's modules, with no JavaScript tools on the machine."""
+"""Bundles the widget's modules into one script without JavaScript tools."""
 
 import hashlib
 import json
@@ -23,25 +23,25 @@ MODULE_SYNTAX = re.compile(r"^(?:import|export)\b(?!\.meta)", re.MULTILINE)
 
 
 class BundleError(Exception):
-    """The modules use something that the bundler does not understand."""
+    """The modules use syntax that the bundler does not support."""
 
 
 def widget_script() -> str:
-    """The widget as browsers get it: from the wheel, or made on first use in a checkout."""
+    """The bundled widget, from the wheel, or built on first use in a checkout."""
     try:
-        return _built_widget().read_text(encoding="utf-8")
+        return _output_path().read_text(encoding="utf-8")
     except OSError:
         pass  # not built yet
     try:
         return build_widget().read_text(encoding="utf-8")
     except OSError:
-        return _minified_widget()  # a read-only checkout: made again at each start
+        return _minify_widget()  # a read-only checkout: built again on each start
 
 
 def build_widget() -> Path:
-    """Bundle the widget into a file that is named after its sources."""
-    built = _built_widget()
-    script = _minified_widget()
+    """Bundle the widget into a file whose name contains the hash of its sources."""
+    built = _output_path()
+    script = _minify_widget()
     BUILT.mkdir(exist_ok=True)
     with tempfile.NamedTemporaryFile("w", dir=BUILT, delete=False, encoding="utf-8") as new:
         new.write(script)
@@ -52,20 +52,21 @@ def build_widget() -> Path:
     return built
 
 
-def _built_widget() -> Path:
+def _output_path() -> Path:
     digest = hashlib.sha256()
     for source in sorted(WIDGET.iterdir()):
         digest.update(source.name.encode() + b"\0" + source.read_bytes())
     return BUILT / f"widget.{digest.hexdigest()[:16]}.js"
 
 
-def _minified_widget() -> str:
+def _minify_widget() -> str:
     return minify("application/javascript", bundle(WIDGET / "widget.js"))
 
 
 def bundle(entry: Path) -> str:
-    """All modules that the entry needs, each after what it imports, in one function's scope:
-    inside it the minifier may shorten every name.
+    """Join all modules that the entry needs, each after its imports, in one function.
+
+    Inside a function the minifier can shorten every name.
     """
     parts = list(_modules(entry, set()))
     seen: set[str] = set()
@@ -91,7 +92,7 @@ def _modules(file: Path, done: set[Path]) -> Iterator[str]:
             yield from _modules(dependency, done)
     source = EXPORT.sub("", IMPORT.sub("", source))
     if MODULE_SYNTAX.search(source):
-        raise BundleError(f"{file.name}: only plain named imports and exports are understood")
+        raise BundleError(f"{file.name}: only plain named imports and exports are supported")
     yield source
 
 
@@ -100,10 +101,10 @@ def has_minifier() -> bool:
 
 
 def minify(media_type: str, source: str) -> str:
-    """The source made smaller; as it is where the minifier has no build for the machine."""
+    """Minify the source; return it unchanged if the minifier has no build for this machine."""
     if not has_minifier():
         return source
-    # In a process of its own: the minifier brings a Go runtime, which must not stay in a server.
+    # In a separate process, because the minifier's Go runtime must not stay in a server.
     done = subprocess.run(  # noqa: S603 - our own interpreter, constant arguments
         [sys.executable, "-c", _MINIFY, media_type],
         input=source.encode(),

@@ -6,7 +6,7 @@ from typing import Any
 from administration import Desk, audit_of, held, make_desk, until_waiting
 from factories import Live, Site, make_site
 from hlas.store.db import Database
-from hlas.tenants import tenants
+from hlas.tenants import revisions, tenants
 
 NEW = {
     "name": "Květinářství",
@@ -22,6 +22,21 @@ async def make_flowers(desk: Desk) -> dict[str, Any]:
     assert answer.status_code == 201, answer.text
     made: dict[str, Any] = answer.json()
     return made
+
+
+async def test_the_revision_is_of_what_is_sent(live_server: Live, operators: Database) -> None:
+    """A tenant's and an entry's ETag is the tag of the body, with its keys in this order."""
+    desk = await make_desk(live_server, operators)
+    tenant = await desk.ask("POST", "/tenants", json=NEW)
+    question = {"question": "When?", "answer": "Now.", "keywords": ["time"], "language": "en"}
+    entry = await desk.ask("POST", "/tenants/flowers/knowledge", json=question)
+    for answer in (tenant, entry):
+        assert answer.headers["ETag"] == f'"{revisions.tag(answer.json())}"'
+    assert ",".join(tenant.json()) == (
+        "id,slug,name,is_active,domains,ui_config,fallback_text,limits,retention_days,"
+        "identity_mode,created_at"
+    )
+    assert ",".join(entry.json()) == "id,question,answer,keywords,language,created_at,updated_at"
 
 
 async def test_life_of_a_tenant(live_server: Live, operators: Database) -> None:

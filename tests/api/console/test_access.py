@@ -205,7 +205,7 @@ async def test_nobody_overwrites_what_they_have_not_seen(site: Site, operators: 
     assert (await browser.post(path, name="First", **fields)).status_code == 303
     answer = await browser.post(path, name="Second", **fields)
     assert answer.status_code == 412
-    assert "Somebody has changed it" in answer.text
+    assert "It has been changed since you read it" in answer.text
     assert (await tenants.find_tenant(operators, site.slug)).name == "First"
     assert [event[1] for event in await audit_of(operators)].count("tenant.update") == 1
 

@@ -9,6 +9,7 @@ from browsers import make_browser
 from factories import Site
 from hlas.conversations import conversations
 from hlas.conversations.conversations import Search
+from hlas.limits.rules import OVERRIDES
 from hlas.store.db import Database
 from hlas.tenants import tenants, visitor_keys
 
@@ -74,6 +75,14 @@ async def test_odd_addresses(site: Site, operators: Database) -> None:
         assert "<!doctype html>" in answer.text, path
 
 
+async def test_every_limit_of_a_tenant_has_a_field(site: Site, operators: Database) -> None:
+    """The operators' form has one field for each limit that a tenant can override."""
+    browser = await make_browser(site.live, operators)
+    page = (await browser.get(f"/tenants/{site.slug}")).text
+    names = re.findall(r'name="(\w+)"', page)
+    assert {name: names.count(name) for name in OVERRIDES} == dict.fromkeys(OVERRIDES, 1)
+
+
 async def test_keys_for_signed_in_visitors(site: Site, operators: Database) -> None:
     """A tenant's own administrator adds keys, sees a secret once, removes them, sets the mode."""
     browser = await make_browser(site.live, operators, site.slug)
@@ -83,7 +92,7 @@ async def test_keys_for_signed_in_visitors(site: Site, operators: Database) -> N
     saved = await browser.post(path, name="N", identity_mode="required", revision=revision)
     assert saved.status_code == 303
     assert (await tenants.find_tenant(operators, site.slug)).identity_mode == "required"
-    assert "Nobody gets in" in (await browser.get(path)).text
+    assert "No visitor can use the chat" in (await browser.get(path)).text
     made = await browser.post(f"{path}/visitor-keys", public_key=" ")
     assert made.status_code == 200
     (row,) = await operators.all("select kid, material from visitor_keys")

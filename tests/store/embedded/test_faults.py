@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -139,6 +140,31 @@ def test_server_killed(data_dir: Path, logs: io.BytesIO) -> None:
     server.stop()
     assert [event["event"] for event in events(logs)] == ["postgres_restarted"] * 3
     assert clusters.is_gone(server)
+
+
+def test_watch_goes_on(data_dir: Path, logs: io.BytesIO, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An error that nobody expected does not end the watch: it is logged and tried again."""
+    server = embedded.start(data_dir)
+    launch = postmaster.launch
+    tries: list[Any] = []
+
+    def fail_twice(*arguments: Any) -> Any:
+        tries.append(arguments)
+        if len(tries) < 3:
+            raise OSError("no space left on device")
+        return launch(*arguments)
+
+    monkeypatch.setattr(postmaster, "launch", fail_twice)
+    server.watch()
+    os.kill(pid_of(server), signal.SIGKILL)
+    wait_until(lambda: len(tries) == 3 and works(server))
+    wait_until(lambda: len(events(logs)) == 3)
+    server.stop()
+    failed, again, restarted = events(logs)
+    assert [failed["event"], again["event"]] == ["postgres_restart_failed"] * 2
+    assert failed["reason"].startswith("OSError fail_twice:")
+    assert (failed["retry_s"], again["retry_s"]) == (0.2, 0.4)
+    assert restarted["event"] == "postgres_restarted"
 
 
 def test_hung_backend_of_a_killed_server(

@@ -43,5 +43,5 @@ def attribute(services: Services, request: Request, error: errors.Authentication
     """A token that proves nothing still came from somewhere, or so its Origin says."""
     origins = request.values(b"origin")
     origin = Origin.parse(origins[0]) if len(origins) == 1 else None
-    host = services.origins.remembered(origin) if origin else None
+    host = services.origins.recall(origin) if origin else None
     error.tenant_id = host.tenant_id if host else None

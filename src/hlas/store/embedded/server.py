@@ -67,7 +67,7 @@ class Server:
 
     @property
     def log_file(self) -> Path:
-        """What the server says before its own log in `cluster.log_directory` is open."""
+        """The server's output until its own log in `cluster.log_directory` is open."""
         return self.data_dir / "postgres-start.log"
 
     def launch(self) -> None:
@@ -82,7 +82,7 @@ class Server:
             raise
 
     def adopt(self) -> bool:
-        """Takes over a server that another process started; false when it is about to end."""
+        """Take over a server that another process started; false if it is about to end."""
         deadline = time.monotonic() + postmaster.ORPHAN_SECONDS
         while postmaster.is_running(self.cluster) and time.monotonic() < deadline:
             self._pid = postmaster.postmaster_pid(self.cluster)
@@ -144,7 +144,7 @@ class Server:
             log.warning("postgres_restarted", pid=self._pid)
 
     def stop(self) -> None:
-        """Returns when no process of the server is left; may be called again."""
+        """Stop; returns when no process of the server is left. May be called again."""
         if self._lock is None:
             return
         self._stopped.set()

@@ -7,7 +7,7 @@ from typing import Final
 import asyncpg
 
 from hlas.settings import ConfigurationError
-from hlas.store.db import Queries, connect, find_roles, log_in, unsafe
+from hlas.store.db import Queries, connect, find_roles, find_unsafe_right, log_in
 from hlas.store.logins import (
     APPLICATION,
     LOGIN_ROLES,
@@ -105,7 +105,7 @@ async def find_fault(connection: asyncpg.Connection, logins: Logins) -> tuple[st
     if missing := set(serving) - {row["name"] for row in rows}:
         return f"missing: {', '.join(sorted(missing))}", "run `hlas migrate`"
     for row in rows:
-        if reason := unsafe(row):
+        if reason := find_unsafe_right(row):
             return reason, _remedy(row)
     for name in LOGIN_ROLES:
         if refusal := await _refusal(logins, name):

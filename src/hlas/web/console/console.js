@@ -4,7 +4,7 @@ const forms = {
   clock: { timeStyle: "short" },
 };
 
-/** Shows a time in the reader's own zone. @param {HTMLTimeElement} time */
+/** Shows a time in the reader's time zone. @param {HTMLTimeElement} time */
 function localise(time) {
   const at = new Date(time.dateTime);
   time.textContent = at.toLocaleString(navigator.language, forms[time.dataset.form ?? "full"]);
@@ -13,7 +13,7 @@ function localise(time) {
 
 for (const time of document.querySelectorAll("time")) localise(time);
 
-// The axis of a longer time needs the day, too.
+// On longer ranges the axis shows days instead of hours.
 for (const axis of document.querySelectorAll(".axis")) {
   const times = [...axis.querySelectorAll("time")];
   const [first, last] = [times[0], times.at(-1)].map((time) => Date.parse(time?.dateTime ?? ""));
@@ -47,7 +47,7 @@ for (const button of copiers) {
 
 let day = "";
 
-/** Says the day once, above its first message. @param {Element} row */
+/** Inserts a line with the date above the first message of a day. @param {Element} row */
 function date(row) {
   const at = new Date(row.querySelector("time")?.dateTime ?? "");
   const next = at.toLocaleDateString(navigator.language, { dateStyle: "full" });
@@ -61,14 +61,14 @@ function date(row) {
 
 for (const row of document.querySelectorAll("#log .row")) date(row);
 
-/** Messages as they come, into the transcript. @param {HTMLElement} log */
+/** Polls for new messages and adds them to the transcript. @param {HTMLElement} log */
 function follow(log) {
   const template = /** @type {HTMLTemplateElement} */ (document.getElementById("message"));
   const names = { user: "Visitor", assistant: "Assistant", operator: "Operator" };
   let after = Number(log.dataset.after);
   let pause = 2000;
 
-  /** Text only: whatever a visitor wrote is shown, never run.
+  /** Sets text content only, so that nothing a visitor wrote is run as script.
    * @param {{seq: number, role: string, content: string, created_at: string}} message */
   function add({ seq, role, content, created_at }) {
     const row = /** @type {HTMLElement} */ (
@@ -93,7 +93,7 @@ function follow(log) {
     if (!document.hidden) {
       try {
         const response = await fetch(`${log.dataset.follow}?after=${after}`);
-        // Signed out meanwhile: the page itself knows where to go.
+        // Signed out in the meantime: reloading redirects to the sign-in page.
         if (response.redirected) return location.reload();
         if (!response.ok) throw response.status;
         const { messages } = await response.json();
@@ -117,7 +117,7 @@ function follow(log) {
 const log = document.getElementById("log");
 if (log?.dataset.follow) follow(log);
 
-/** Every change of the form on the widget in the frame. @param {HTMLFormElement} form */
+/** Shows every change of the form in the preview frame. @param {HTMLFormElement} form */
 function preview(form) {
   const frame = /** @type {HTMLIFrameElement} */ (document.getElementById("preview"));
   /** @type {ReturnType<typeof setTimeout>} */
@@ -129,7 +129,7 @@ function preview(form) {
     for (const [name, value] of new FormData(form)) {
       if (!/^(form_token|revision)$/.test(name) && `${value}`.trim()) looks[name] = `${value}`.trim();
     }
-    // The frame has no origin of its own to name, and the looks are no secret.
+    // The frame has an opaque origin, so "*" is needed; the looks are not secret.
     frame.contentWindow?.postMessage(looks, "*");
   }
 
@@ -151,7 +151,7 @@ function preview(form) {
   addEventListener("message", (event) => {
     if (event.source === frame.contentWindow && event.data === "ready") show();
   });
-  // The frame may have been ready before this script was.
+  // The frame may have been ready before this script.
   show();
 }
 

@@ -1,5 +1,5 @@
-// The real widget with nothing behind it: no storage, no network, no locks; answers from here.
-// Loaded before the widget, in a frame of another origin than the console's.
+// Runs the real widget without a server: no storage, no network, no locks; responses are faked here.
+// Loaded before the widget, in a frame with another origin than the console.
 (() => {
   const conversation = "00000000-0000-0000-0000-000000000000";
   /** @type {{id: string, seq: number, role: string, content: string, metadata: any, created_at: string}[]} */
@@ -31,7 +31,7 @@
   };
   Object.defineProperty(navigator, "locks", { value: undefined });
 
-  // Whoever writes in the form around it keeps the focus there, until they click in here.
+  // The widget must not take the focus from the form until somebody clicks in the frame.
   const { focus } = HTMLElement.prototype;
   HTMLElement.prototype.focus = function (/** @type {FocusOptions} */ options) {
     if (document.hasFocus()) focus.call(this, options);
@@ -40,7 +40,7 @@
     this.open = true;
   };
 
-  /** What the widget reads from its page's own attributes. @param {Record<string, string>} looks */
+  /** Passes the looks to the widget as data- attributes. @param {Record<string, string>} looks */
   function dress(looks) {
     const widget = /** @type {any} */ (window.hlas);
     for (const name of widget.getAttributeNames()) {

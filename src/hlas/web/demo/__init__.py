@@ -1,4 +1,4 @@
-"""The demo page's tenant: how its widget looks. The English page overrides the words."""
+"""The looks of the demo tenant's widget. The English page overrides the texts."""
 
 from typing import Any
 

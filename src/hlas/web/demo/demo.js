@@ -1,4 +1,4 @@
-// Shows what the widget does, by standing between it and the network: only this page does so.
+// Intercepts the widget's requests to show and break them. Only this demo page does so.
 
 /** @typedef {"lose" | "busy" | "offline"} Fault */
 
@@ -51,7 +51,7 @@ async function pass(path, init) {
   }
   const response = await network(path, init);
   if (planned === "lose") {
-    // The server has stored the message; the visitor's side never learns of it.
+    // The server has stored the message, but the widget never gets the response.
     plan();
     return { note: lost };
   }

@@ -15,7 +15,7 @@
  * @property {string[]} suggestions
  */
 
-/** What may be configured, and what each value must look like. @type {Record<string, RegExp>} */
+/** The options and the pattern that each value must match. @type {Record<string, RegExp>} */
 const rules = {
   title: /^.{1,60}$/,
   subtitle: /^.{1,80}$/,
@@ -31,7 +31,7 @@ const rules = {
   privacy_url: /^https?:\/\/\S+$/i,
 };
 
-/** The page's own data- attributes win over what the tenant has set; what does not fit is passed over.
+/** The page's data- attributes override the tenant's settings; invalid values are ignored.
  * @param {HTMLElement} host @param {any} remote @returns {Config} */
 export function readConfig(host, remote) {
   /** @type {any} */
@@ -54,11 +54,11 @@ function luminance(hex) {
   return 0.2126 * part(1) + 0.7152 * part(3) + 0.0722 * part(5) + 0.05;
 }
 
-/** A text colour that can be read on the accent, whatever was configured (WCAG AA).
+/** Returns a text colour with enough contrast on the accent (WCAG AA).
  * @param {string} back @param {string} [wanted] */
 export const readable = (back, wanted = "#ffffff") =>
   [wanted, "#ffffff"].find((front) => {
     const ratio = luminance(back) / luminance(front);
-    // The power curve is a little off the exact one, hence more than 4.5.
+    // The power curve is an approximation, hence a little more than 4.5.
     return Math.max(ratio, 1 / ratio) > 4.6;
   }) ?? "#000";

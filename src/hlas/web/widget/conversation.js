@@ -3,9 +3,9 @@ import { backoff, call, isFinal, lock, newKey, session, sleep } from "./transpor
 
 /**
  * @typedef {{key: string, text: string, at: number, tries?: number, next?: number, failed?: boolean}} Entry
- *   a message not acknowledged yet; it lives in storage until it is
+ *   a message that is not acknowledged yet; it stays in storage until then
  * @typedef {{id: string, seq?: number, role: string, content: string, metadata?: any, created_at?: string}} Row
- * @typedef {object} Item what the visitor sees as one message
+ * @typedef {object} Item one message on the screen
  * @property {string} role
  * @property {string} text
  * @property {number} at
@@ -40,7 +40,7 @@ let tell = () => {};
 
 const channel = new BroadcastChannel("hlas");
 
-/** The part of a key that comes back in history, so that a lost answer never shows a message twice.
+/** The part of a key that history returns, so that a lost response never shows a message twice.
  * @param {string} key */
 const reference = (key) => key.slice(0, 12);
 
@@ -60,7 +60,7 @@ function clear() {
   wanted = false;
 }
 
-/** Brings the items in line with storage, which other tabs change too. */
+/** Updates the items from storage, which other tabs change, too. */
 function sync() {
   const id = session()?.conversation_id;
   if (id !== current) {
@@ -111,7 +111,7 @@ function merge(conversation, rows) {
   sync();
 }
 
-/** Shows what a POST has stored; its place comes with the history.
+/** Shows a message that a POST has stored; history returns its position later.
  * @param {{conversation_id: string, message_id: string}} answer @param {string} role
  * @param {string} content @param {object} [metadata] */
 const accept = (answer, role, content, metadata) =>
@@ -119,14 +119,14 @@ const accept = (answer, role, content, metadata) =>
 
 /** @param {string} key */
 function acknowledge(key) {
-  // Forgotten, or acknowledged by another answer: there is nothing left to do.
+  // Removed, or already acknowledged by another response.
   if (!load("out:" + key)) return;
   save("out:" + key);
   save("reply", key);
   tell("sent", { key });
 }
 
-/** Sends what waits, oldest first; only one tab does so at a time. */
+/** Sends waiting messages, oldest first, from one tab at a time. */
 const flush = () =>
   lock("send", async () => {
     clearTimeout(sendTimer);
@@ -138,14 +138,14 @@ const flush = () =>
       if (wait) break;
       try {
         const answer = await call("/widget/messages", { text, metadata }, key);
-        // On the way the conversation may have become another one.
+        // The conversation may have changed during the request.
         sync();
         acknowledge(key);
         accept(answer, "user", text, metadata);
       } catch (/** @type {any} */ refusal) {
         const failed = isFinal(refusal);
         if (!failed) wait = backoff(tries, refusal);
-        // What the server asks for binds every tab; a dead network is tried again when it is back.
+        // Retry-After applies to every tab; after a network error the online event retries.
         const hold = refusal.status && wait && Date.now() + wait;
         if (load("out:" + key)) keep({ ...entry, tries: tries + 1, next: hold, failed });
       }
@@ -154,7 +154,7 @@ const flush = () =>
     else reply();
   });
 
-/** Asks for the answer to the last message; a reload asks again with the same key. */
+/** Requests the answer to the last message; a reload repeats the request with the same key. */
 async function reply() {
   const key = load("reply");
   if (!key || replying || outbox().some((entry) => !entry.failed)) return;
@@ -175,7 +175,7 @@ async function reply() {
   await catchUp();
 }
 
-/** Reads what is new, from the last message without a gap before it. */
+/** Reads new messages, after the last one without a gap before it. */
 const catchUp = () =>
   (reading = reading.then(async () => {
     if (!wanted) return;
@@ -184,13 +184,13 @@ const catchUp = () =>
         const from = cursor;
         const page = await call("/widget/conversations/*/messages?limit=100&after=" + from);
         merge(page.conversation_id, page.messages);
-        // The other tabs need not ask for what we have just read.
+        // Share the messages, so that the other tabs need not request them.
         if (page.messages.length) channel.postMessage([page.conversation_id, page.messages]);
         more = page.paging.has_more && cursor > from;
       }
       trouble = "";
     } catch (/** @type {any} */ refusal) {
-      // It stands until the visitor opens the panel again: no asking in vain, nor for the next one.
+      // After a final error do not ask again until the visitor opens the panel.
       const again = !isFinal(refusal);
       wanted &&= again;
       trouble = again ? "waiting" : "unavailable";
@@ -199,7 +199,7 @@ const catchUp = () =>
     reply();
   }));
 
-/** Asks often after something has happened, then less and less. @param {number} pace */
+/** Polls often after activity, then less and less. @param {number} pace */
 function poll(pace) {
   clearTimeout(pollTimer);
   pollTimer = setTimeout(async () => {
@@ -222,7 +222,7 @@ export function send(text) {
   return key;
 }
 
-/** Tries again what waits for the network, and the given message whatever it waits for.
+/** Retries waiting messages, and the given message even if it has failed.
  * @param {string} [key] */
 export function wake(key) {
   const entry = load("out:" + key);
@@ -246,19 +246,19 @@ export function start() {
   catchUp();
 }
 
-/** On page load, after sleep and when the network is back; a new visitor costs no request. */
+/** On page load, after sleep and when the network is back; makes no request for a new visitor. */
 export function resume() {
   if (!document.hidden && (session() || outbox()[0])) start();
 }
 
-/** Goes on as another visitor. */
+/** Continues as another visitor. */
 export function restart() {
   clear();
   sync();
   resume();
 }
 
-/** The visitor has what is on the screen in front of them. */
+/** Marks what is on the screen as read. */
 export function markRead() {
   const mark = load("read");
   if (current && (mark?.id !== current || mark.seq < cursor)) {

@@ -1,5 +1,5 @@
 /**
- * An element with attributes and listeners (functions). No markup is ever parsed.
+ * Creates an element with attributes and listeners (functions). Never parses HTML.
  * @param {string} tag
  * @param {Record<string, any>} [props]
  * @param {(Node | string)[]} children
@@ -17,6 +17,6 @@ export function h(tag, props = {}, ...children) {
   return node;
 }
 
-/** Stroked on a 24 x 24 grid. @param {string} d */
+/** An icon drawn with strokes on a 24 x 24 grid. @param {string} d */
 export const icon = (d) =>
   h("svg", { viewBox: "0 0 24 24", "aria-hidden": true }, h("path", { d }));

@@ -2,7 +2,7 @@ import { h } from "./dom.js";
 
 const link = /^(https?:\/\/|mailto:|tel:)/i;
 
-// Each alternative stops at a line's end or at its own opening mark, so the time stays linear.
+// Each alternative stops at a line end or at its own opening mark, so matching stays linear.
 const marks =
   /`([^`\n]+)`|\*\*(?=\S)([^\n]+?)\*\*|\*(?=\S)([^*\n]+)\*|\[([^[\]\n]+)\]\(([^()\s]+)\)|(https?:\/\/[^\s<>"'`*()[\]]*[^\s<>"'`*()[\].,:;!?])/;
 
@@ -29,7 +29,7 @@ function spans(text) {
   return [...out, text];
 }
 
-/** A safe subset of Markdown as nodes: there is no HTML on the way. @param {string} text */
+/** Renders a safe subset of Markdown as nodes, without HTML. @param {string} text */
 export function markdown(text) {
   /** @type {Node[]} */
   const blocks = [];

@@ -1,18 +1,18 @@
-// Every name is its own item, so two tabs never overwrite each other's messages.
+// Every message is a separate item, so two tabs never overwrite each other's messages.
 let prefix = "hlas:";
 
-/** @type {Record<string, string>} what the browser lets us keep, or memory where it refuses */
+/** @type {Record<string, string>} localStorage, or memory if the browser blocks it */
 let store = {};
 try {
   store = localStorage;
 } catch {
-  // Blocked by the visitor: the conversation lasts as long as the page.
+  // Blocked by the visitor: the conversation lasts until the page is closed.
 }
-// What outlives the page, also when it is full and the page goes on in memory.
+// The persistent store, also after it is full and the page continues in memory.
 const disk = store;
 
-/** Everything is kept under the visitor's own name, and what others left is removed. The server
- * checks the token; here it only tells visitors apart.
+/** Stores everything under the visitor's id and removes the data of others. The token only tells
+ * visitors apart here; the server verifies it.
  * @param {string} [token] @returns {boolean} whether this is another visitor than before */
 export function keepFor(token) {
   const before = prefix;
@@ -21,9 +21,9 @@ export function keepFor(token) {
     const claims = /** @type {any} */ (token).split(".")[1].replace(/-/g, "+").replace(/_/g, "/");
     who = JSON.parse(atob(claims)).sub;
   } catch {
-    // Nothing we can read: the server will say what is wrong with it.
+    // Not readable: the server will reject it.
   }
-  // In quotes one name never begins like another.
+  // In quotes no id is a prefix of another.
   prefix = `hlas${who ? JSON.stringify(who) : ""}:`;
   for (const place of [store, disk]) {
     for (const name in place) if (/^hlas[:"]/.test(name) && !name.startsWith(prefix)) delete place[name];
@@ -48,7 +48,7 @@ export function save(name, value) {
     try {
       store[prefix + name] = text;
     } catch {
-      // Full: this page goes on in memory rather than lose a message.
+      // Full: this page continues in memory rather than lose a message.
       store = { ...store, [prefix + name]: text };
     }
   }

@@ -1,5 +1,5 @@
 /**
- * What the widget says. A new language is one more entry with the same names.
+ * The widget's texts. A new language is one more object with the same names.
  * @typedef {typeof english} Texts
  */
 const english = {
@@ -19,7 +19,7 @@ const english = {
   failed: "Not sent",
   retry: "Try again",
   edit: "Edit",
-  unavailable: "Chat is not available now.",
+  unavailable: "Chat is not available.",
   privacy: "Privacy",
 };
 
@@ -48,7 +48,7 @@ const czech = {
 /** @type {Record<string, Texts>} */
 const languages = { en: english, cs: czech, sk: czech };
 
-/** The first wanted language we speak; "auto" and unknown ones are passed over.
+/** The first wanted language that is supported; "auto" and unknown ones are ignored.
  * @param {(string | undefined)[]} wanted */
 export const speak = (...wanted) =>
   wanted.map((tag) => languages[`${tag}`.slice(0, 2).toLowerCase()]).find(Boolean) ?? english;

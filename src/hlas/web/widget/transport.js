@@ -2,13 +2,13 @@ import { keepFor, load, save } from "./storage.js";
 
 /**
  * @typedef {{conversation_id: string, token: string, expires_in: number, ui_config: any, until: number}} Session
- * @typedef {{status?: number, code?: string, after: number}} Refusal what a failed call throws
+ * @typedef {{status?: number, code?: string, after: number}} Refusal thrown by a failed call
  */
 
 let base = "";
 /** @type {string | undefined} */
 let identity;
-/** How often the visitor has changed: what was begun for one is not finished for another. */
+/** Number of visitor changes: a request started for one visitor is not finished for another. */
 let changes = 0;
 
 /** @param {string} address */
@@ -16,7 +16,7 @@ export const setBase = (address) => {
   base = address.replace(/\/+$/, "");
 };
 
-/** @param {string} [token] what the page's server says about who the visitor is
+/** @param {string} [token] the visitor's identity token, signed by the page's server
  * @returns {boolean} whether this is another visitor than before */
 export function setIdentity(token) {
   const other = keepFor((identity = token));
@@ -27,13 +27,13 @@ export function setIdentity(token) {
 /** @param {number} time */
 export const sleep = (time) => new Promise((resolve) => setTimeout(resolve, time));
 
-/** crypto.randomUUID is missing on plain http pages, this is not. */
+/** crypto.randomUUID is not available on plain http pages; this is. */
 export const newKey = () => crypto.getRandomValues(new Uint8Array(16)).join("");
 
 /** @type {Record<string, Promise<any>>} */
 const queues = {};
 
-/** One at a time over all tabs; where the browser has no locks, over this tab.
+/** Runs one at a time over all tabs, or within this tab if the browser has no locks.
  * @param {string} name @param {() => Promise<any>} work @returns {Promise<any>} */
 export const lock = (name, work) =>
   navigator.locks?.request("hlas:" + name, work) ??
@@ -42,13 +42,13 @@ export const lock = (name, work) =>
 /** @returns {Session | undefined} */
 export const session = () => load("session");
 
-/** True when the same request would be refused again: most of 4xx, and an identity that is not
- * believed. 409 is our own earlier try under way.
+/** True when a retry would be refused again: most 4xx, and a rejected identity. 409 means that an
+ * earlier attempt is still in progress.
  * @param {Refusal} refusal */
 export const isFinal = ({ status, code }) => /^4(?!01|08|09|25|29)|identity/.test(status + `${code}`);
 
-/** Half of the wait is random, so that a crowd does not come back at once; an hour is the end, and
- * a Retry-After that is no number is passed over.
+/** Exponential back-off with jitter, at most an hour. A Retry-After that is not a number is
+ * ignored.
  * @param {number} tries @param {Refusal} refusal */
 export const backoff = (tries, { after }) =>
   Math.min(
@@ -79,7 +79,7 @@ async function request(path, token, body, key, timeout = 15e3) {
     if (ok) return answer;
     refusal.code = answer.detail;
   } catch {
-    // No answer, or one that is not ours: what is known of it is thrown below.
+    // No response, or not one of ours: thrown below.
   }
   throw refusal;
 }
@@ -89,7 +89,7 @@ async function request(path, token, body, key, timeout = 15e3) {
 function renew(stale, ended) {
   const asked = Date.now();
   return lock("session", async () => {
-    // Another tab was here first: its new session needs a moment to reach our storage.
+    // Another tab had the lock: its new session needs a moment to reach our storage.
     if (Date.now() - asked > 9) await sleep(60);
     const current = session();
     const visitor = load("visitor") ?? newKey();
@@ -104,7 +104,7 @@ function renew(stale, ended) {
       }
     }
     fresh ??= await request("/widget/session", "", identity ? { identity } : { visitor_id: visitor });
-    // Forgotten meanwhile, or another visitor's: what was erased must not come back.
+    // Reset, or another visitor in the meantime: erased data must not come back.
     if (then !== changes || (current && !session())) throw { after: 0 };
     save("visitor", visitor);
     save("session", { ...fresh, until: Date.now() + fresh.expires_in * 900 });
@@ -112,7 +112,8 @@ function renew(stale, ended) {
   });
 }
 
-/** A request of the visitor's conversation, "*" in the path; renews the session when needed.
+/** Sends a request with the visitor's session, which is refreshed if needed. "*" in the path is
+ * the conversation.
  * @param {string} path @param {object} [body] @param {string} [key] @param {number} [timeout]
  * @returns {Promise<any>} */
 export async function call(path, body, key, timeout) {

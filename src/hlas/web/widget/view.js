@@ -100,13 +100,13 @@ function keydown(event) {
   }
 }
 
-/** @param {boolean} open @param {boolean} [quiet] leaves the focus where it is */
+/** @param {boolean} open @param {boolean} [quiet] does not move the focus */
 export function toggle(open, quiet) {
   if (!open) {
     if (dialog.matches(":focus-within")) launcher.focus();
     dialog.close();
   } else if (!dialog.open) {
-    // A panel over the whole screen keeps the focus inside; beside the page it does not.
+    // A full-screen panel traps the focus; one beside the page does not.
     if (isNarrow()) dialog.showModal();
     else {
       dialog.open = true;
@@ -120,7 +120,7 @@ export function toggle(open, quiet) {
 /** @param {string} name @param {string} value */
 const set = (name, value) => host.style.setProperty("--hlas-" + name, value);
 
-/** The on-screen keyboard must not cover the field. */
+/** Keeps the on-screen keyboard from covering the field. */
 function fit() {
   const view = /** @type {VisualViewport} */ (visualViewport);
   if (view.scale < 1.01) {
@@ -129,7 +129,7 @@ function fit() {
   }
 }
 
-/** Reads the configuration again and puts it on the screen. */
+/** Reads the configuration again and applies it. */
 export function dress() {
   config = readConfig(host, session()?.ui_config);
   texts = speak(config.language, document.documentElement.lang, navigator.language);
@@ -187,7 +187,7 @@ const row = (role, label, ...content) =>
   );
 
 
-/** The item's node; only the line under it changes, so that it is read out once.
+/** The item's node; only the line under it changes, so that screen readers announce it once.
  * @param {Item} item */
 function nodeOf(item) {
   const role = /^(user|assistant|operator)$/.test(item.role) ? item.role : "system";
@@ -248,7 +248,7 @@ export function render() {
   dressLauncher(dialog.open ? 0 : unread());
 }
 
-/** Leaves alone what is in its place: a moved node would be read out again. @param {Node[]} nodes */
+/** Moves only misplaced nodes: screen readers would announce a moved node again. @param {Node[]} nodes */
 function place(nodes) {
   const { childNodes, scrollHeight, scrollTop, clientHeight } = log;
   nodes.forEach((node, index) => {

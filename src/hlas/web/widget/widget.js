@@ -6,7 +6,7 @@ import { dress, form, isNarrow, mount, render, toggle } from "./view.js";
 const address = import.meta.url;
 const script = [...document.scripts].find((one) => one.src === address);
 
-/** The element is also the page's programming interface: `window.hlas`. */
+/** The element is also the page's API: `window.hlas`. */
 class HlasChat extends HTMLElement {
   open() {
     toggle(true);
@@ -21,14 +21,14 @@ class HlasChat extends HTMLElement {
     return send(`${text}`);
   }
 
-  /** Forgets the visitor, for computers that several people use. */
+  /** Removes the visitor's data, for shared computers. */
   reset() {
-    // As somebody else nothing is left of the visitor, and as nobody nothing of somebody else.
+    // Changing to another visitor removes this one's data; changing back to none removes the other's.
     this.identify("-");
     this.identify();
   }
 
-  /** Says who the visitor is, or that they have signed out. @param {string} [token] */
+  /** Sets the visitor's identity; without a token the visitor has signed out. @param {string} [token] */
   identify(token = "") {
     this.dataset.identity = token;
     if (setIdentity(token)) {
@@ -65,7 +65,7 @@ class HlasChat extends HTMLElement {
   }
 }
 
-// A second copy of the script on one page changes nothing.
+// A second copy of the script on the same page has no effect.
 if (!customElements.get("hlas-chat")) {
   customElements.define("hlas-chat", HlasChat);
   window.hlas =
