@@ -116,7 +116,7 @@ class Background:
             "background_failed",
             task=name,
             error=type(error).__name__,
-            where=find_place(error),
+            where=log.find_place(error),
             retry_s=status.pause,
         )
         return status.pause
@@ -143,13 +143,3 @@ def _is_stopping() -> bool:
     """Whether this task is cancelled; a cancelled call inside the work is a failure like others."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
-
-
-def find_place(error: BaseException) -> str:
-    """Function and line where an error was raised: unlike its message, they quote nobody."""
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    if trace is None:
-        return "unknown"
-    return f"{trace.tb_frame.f_code.co_name}:{trace.tb_lineno}"

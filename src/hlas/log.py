@@ -171,3 +171,13 @@ def known(name: str) -> Any:
 
 def request_id() -> str:
     return str(current().get("request_id", ""))
+
+
+def find_place(error: BaseException) -> str:
+    """Function and line where an error was raised: unlike its message, they quote nobody."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    if trace is None:
+        return "unknown"
+    return f"{trace.tb_frame.f_code.co_name}:{trace.tb_lineno}"

@@ -263,6 +263,6 @@ async def test_a_fault_before_the_store(site: Site, monkeypatch: pytest.MonkeyPa
     def broken(*_: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(messages, "draft", broken)
+    monkeypatch.setattr(messages, "_draft", broken)
     answers = await both(site)
     assert {answer.status_code for answer in answers} == {500}

@@ -13,7 +13,7 @@ import pytest
 from archives import counts, fill
 from factories import Site, serve_app
 from hlas import services
-from hlas.privacy import erasure, privacy, retention
+from hlas.privacy import erasure, retention
 from hlas.settings import Settings
 from hlas.store.db import Database, log_in
 from hlas.store.logins import OPERATOR, Logins
@@ -71,7 +71,7 @@ async def test_small_batches(operators: Database, monkeypatch: pytest.MonkeyPatc
     await fill(operators, tenant_id, 30, 3, days=15)
     monkeypatch.setattr(erasure, "BATCH_MESSAGES", 10)
     left = []
-    seen = privacy.remove_some
+    seen = erasure.remove_some
 
     async def watch(*arguments: object) -> None:
         left.append((await counts(operators, tenant_id))[1])
@@ -84,7 +84,7 @@ async def test_small_batches(operators: Database, monkeypatch: pytest.MonkeyPatc
         assert torn == []
         await seen(*arguments)  # type: ignore[arg-type]  # handed through
 
-    monkeypatch.setattr(privacy, "remove_some", watch)
+    monkeypatch.setattr(erasure, "remove_some", watch)
     done = await retention.run(operators)
     assert done["shop"].told() == {"conversations": 31, "messages": 137}
     steps = [before - after for before, after in pairwise(left)]
@@ -144,7 +144,7 @@ async def test_stopped_half_way(operators: Database, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(erasure, "BATCH_MESSAGES", 5)
     tenant_id = await make_tenant(operators, "shop", 10)
     await fill(operators, tenant_id, 4, 5, days=20)
-    seen = privacy.remove_some
+    seen = erasure.remove_some
     calls = 0
 
     async def fail_third(*arguments: object) -> None:
@@ -154,7 +154,7 @@ async def test_stopped_half_way(operators: Database, monkeypatch: pytest.MonkeyP
             raise OSError("the network is gone")
         await seen(*arguments)  # type: ignore[arg-type]  # handed through
 
-    monkeypatch.setattr(privacy, "remove_some", fail_third)
+    monkeypatch.setattr(erasure, "remove_some", fail_third)
     with pytest.raises(Exception, match="unavailable"):
         await retention.run(operators)
     assert await events(operators) == [

@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 import log_scan
 from factories import Live, Site, make_site
 from hlas.conversations import conversations
-from hlas.privacy import privacy
+from hlas.privacy import erasure, export, subjects
 from hlas.store.db import Database
 from hlas.tenants import tenants, visitor_keys
 from hlas.visitors import sessions
@@ -294,13 +294,13 @@ async def test_erased_and_anonymised(site: Site, operators: Database, server: Se
     identity = server.sign("eva", site.slug)
     first = await eva.open(identity=identity)
     await eva.send("to be kept without a name")
-    whose = await privacy.subject(operators, site.slug, "eva")
-    exported = [line async for line in privacy.export(operators, whose)]
+    whose = await subjects.find_subject(operators, site.slug, "eva")
+    exported = [line async for line in export.export(operators, whose)]
     assert b'"is_verified":true' in exported[0]
-    await privacy.anonymise(operators, whose)
+    await erasure.anonymise(operators, whose)
     second = await eva.open(identity=identity)
     assert second["conversation_id"] != first["conversation_id"]
-    await privacy.erase(operators, whose)
+    await erasure.erase(operators, whose)
     third = await eva.open(identity=identity)
     assert third["conversation_id"] not in {first["conversation_id"], second["conversation_id"]}
     found = await operators.all("select visitor_id from conversations where is_verified")

@@ -26,8 +26,9 @@ from hlas.doctor.checks import examine
 from hlas.doctor.finding import Finding
 from hlas.errors import TenantError
 from hlas.outbound.destinations import Destination
-from hlas.privacy import privacy, retention
-from hlas.privacy.privacy import Count, Progress, Subject
+from hlas.privacy import erasure, retention
+from hlas.privacy.export import export as export_data
+from hlas.privacy.subjects import Count, Progress, Subject, count_data, find_subject
 from hlas.settings import ConfigurationError, Settings
 from hlas.store import backups
 from hlas.store.db import Database
@@ -78,14 +79,14 @@ def export(
     """Write conversations and messages as JSON Lines."""
 
     async def work(operators: Database) -> None:
-        whose = await privacy.subject(operators, tenant, visitor or None)
+        whose = await find_subject(operators, tenant, visitor or None)
         # Visitors come first. Only now, so that a database we started does not inherit it.
         os.nice(10)
         with (
-            _progress("Exporting", await privacy.size(operators, whose)) as progress,
+            _progress("Exporting", await count_data(operators, whose)) as progress,
             _open_output(output) as file,
         ):
-            async for line in privacy.export(
+            async for line in export_data(
                 operators, whose, anonymous=anonymous, on_progress=progress
             ):
                 file.write(line)
@@ -143,7 +144,7 @@ def erase(
     """Delete a visitor's conversations, or just one. This cannot be undone."""
     if bool(visitor) == bool(conversation):
         raise TenantError("name either --visitor or --conversation")
-    work = privacy.anonymise if anonymise else privacy.erase
+    work = erasure.anonymise if anonymise else erasure.erase
     done = with_operators(_prepare_erasure(tenant, visitor, conversation, work, yes=yes))
     verb = "Anonymised" if anonymise else "Erased"
     show(done.told(), as_json=as_json, text=f"{verb} {_words(done)} of {tenant}.")
@@ -153,8 +154,8 @@ def _prepare_erasure(
     tenant: str, visitor: str | None, conversation: UUID | None, work: Any, *, yes: bool
 ) -> Callable[[Database], Any]:
     async def run(operators: Database) -> Count:
-        whose: Subject = await privacy.subject(operators, tenant, visitor, conversation)
-        found = await privacy.size(operators, whose)
+        whose: Subject = await find_subject(operators, tenant, visitor, conversation)
+        found = await count_data(operators, whose)
         if not yes:
             _ask(f"{_words(found)} of {tenant}: continue? This cannot be undone.")
         with _progress("Working", found) as progress:

@@ -13,7 +13,7 @@ from pydantic_core import PydanticCustomError
 
 from hlas import errors
 from hlas.payloads import Metadata, invalid, loads
-from hlas.store.db import Database, Queries, Row
+from hlas.store.db import Database, Queries
 from hlas.store.writer import Draft, Refusal, Writer, Written
 from hlas.visitors.sessions import require_standing
 from hlas.visitors.tokens import Session
@@ -153,18 +153,6 @@ async def read_history(
         (row["messages"] or "[]").encode(),
         orjson.dumps(paging),
     )
-
-
-def shown(row: Row) -> dict[str, Any]:
-    """A stored message as visitors and administrators see it."""
-    return {
-        "id": str(row["id"]),
-        "seq": row["seq"],
-        "role": row["role"],
-        "content": row["content"],
-        "metadata": row["meta"],
-        "created_at": row["created_at"],
-    }
 
 
 async def reap_all_keys(operators: Database, ttl_hours: int, *, pause: float = 0.0) -> int:

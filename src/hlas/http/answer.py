@@ -124,7 +124,7 @@ class Finish:
                     "error",
                     error_code="internal_error",
                     error=type(error).__name__,
-                    where=_where(error),
+                    where=log.find_place(error),
                     route=route,
                 )
 
@@ -141,13 +141,3 @@ class Finish:
         )
         if self._traces is not None:
             self._traces.record(request, status, seconds)
-
-
-def _where(error: Exception) -> str:
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    if trace is None:
-        return "unknown"
-    code = trace.tb_frame.f_code
-    return f"{code.co_name}:{trace.tb_lineno}"

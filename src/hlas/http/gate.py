@@ -1,10 +1,7 @@
 """Which limits apply to a request, and what happens when one is hit."""
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
-
-import asyncpg
 
 from hlas import errors, log
 from hlas.limits import Check, Limit, Limiter, Refusal, Rule
@@ -168,15 +165,6 @@ class Gate:
         if event not in self._warned:
             self._warned.add(event)
             log.warning(event, **fields)
-
-    async def follow_overrides(self, operators: Database) -> None:
-        """Keep tenants' own limits current, within seconds and without a restart."""
-        while True:
-            try:
-                await self.load_overrides(operators)
-            except (errors.Unavailable, asyncpg.PostgresError):
-                pass  # the limits last known hold until the database is back
-            await asyncio.sleep(OVERRIDES_SECONDS)
 
     async def load_overrides(self, operators: Database) -> None:
         rows = await operators.all(queries.limit_overrides)

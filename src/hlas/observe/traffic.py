@@ -1,6 +1,5 @@
 """Traffic by tenant and minute: counted in memory, written to the database every few seconds."""
 
-import asyncio
 import secrets
 import time
 from collections import defaultdict, deque
@@ -9,10 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Literal, NamedTuple, Self, TypeAlias
 from uuid import UUID
 
-import asyncpg
-
 from hlas import log
-from hlas.errors import Unavailable
 from hlas.observe.incidents import Watch
 from hlas.store.db import Database, Queries, Row, columns
 
@@ -145,20 +141,6 @@ class Traffic:
                 known("request_id", ""),
             )
         )
-
-    async def keep(self, operators: Database) -> None:
-        """Write the counts every few seconds, and delete old ones."""
-        forget_at = 0.0
-        clock = asyncio.get_running_loop().time
-        while True:
-            await asyncio.sleep(FLUSH_SECONDS)
-            try:
-                await self.flush(operators)
-                if clock() >= forget_at:
-                    await forget(operators)
-                    forget_at = clock() + FORGET_SECONDS
-            except (Unavailable, asyncpg.PostgresError) as error:
-                log.warning("traffic_paused", error=type(error).__name__)
 
     async def flush(self, operators: Database) -> None:
         """Write all counts to the database; those that cannot be written now are kept."""

@@ -5,8 +5,8 @@ from uuid import UUID
 import asyncpg
 
 from hlas import log
-from hlas.privacy import privacy
-from hlas.privacy.privacy import Count, Subject
+from hlas.privacy import erasure
+from hlas.privacy.subjects import Count, Subject
 from hlas.store.db import Database, Queries
 from hlas.tenants.audit import Change
 
@@ -38,10 +38,10 @@ async def run(operators: Database) -> dict[str, Count]:
 async def _retire(operators: Database, tenant_id: UUID, days: int) -> Count:
     async def batch(connection: asyncpg.Connection, done: Count) -> bool:
         rows = await connection.fetch(
-            queries.next_to_retire, tenant_id, days, privacy.BATCH_CONVERSATIONS
+            queries.next_to_retire, tenant_id, days, erasure.BATCH_CONVERSATIONS
         )
-        await privacy.remove_some(connection, rows, done)
+        await erasure.remove_some(connection, rows, done)
         return bool(rows)
 
     whose = Subject(tenant_id)
-    return await privacy.in_batches(operators, batch, RETENTION, whose, "retention.remove")
+    return await erasure.in_batches(operators, batch, RETENTION, whose, "retention.remove")

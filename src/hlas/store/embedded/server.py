@@ -10,7 +10,6 @@ from pathlib import Path
 from urllib.parse import quote
 
 from hlas import log
-from hlas.background import find_place
 from hlas.store.embedded import postmaster
 from hlas.store.embedded.cluster import DATABASE, OWNER, PORT, SUPERUSER, Cluster, locate, make_home
 from hlas.store.embedded.errors import EmbeddedPostgresError
@@ -133,7 +132,9 @@ class Server:
                         return
                     backoff = min(max(2 * backoff, 0.2), LONGEST_BACKOFF_SECONDS)
                     ours = isinstance(error, EmbeddedPostgresError)
-                    reason = str(error) if ours else f"{type(error).__name__} {find_place(error)}"
+                    reason = (
+                        str(error) if ours else f"{type(error).__name__} {log.find_place(error)}"
+                    )
                     log.warning("postgres_restart_failed", reason=reason, retry_s=backoff)
                 else:
                     backoff = 0.0
