@@ -26,7 +26,17 @@ LOOKS: dict[str, object] = {
 }
 
 
+# Half way through its opening, the panel is half transparent.
+ANIMATIONS_END = """
+() => Promise.all([...document.querySelectorAll("*")]
+    .flatMap((element) => element.shadowRoot?.getAnimations() ?? [])
+    .filter((animation) => animation.effect.getTiming().iterations !== Infinity)
+    .map((animation) => animation.finished))
+"""
+
+
 async def violations(visitor: Visitor) -> list[str]:
+    await visitor.page.evaluate(ANIMATIONS_END)
     results = await Axe().run(visitor.page)
     return [f"{one['id']}: {one['nodes'][0]['html']}" for one in results.response["violations"]]
 
