@@ -9,7 +9,7 @@ import orjson
 from hlas import errors, log
 from hlas.http.cors import Readers, readable
 from hlas.http.headers import security_headers
-from hlas.http.request import Header, Request
+from hlas.http.request import Header, Headers, Request
 from hlas.limits.addresses import TrustedProxies
 from hlas.observe.metrics import Metrics
 from hlas.observe.traces import Traces
@@ -41,9 +41,14 @@ def complete(headers: tuple[Header, ...], reader: bytes | None, *, tls: bool) ->
     return (*headers, *readable(reader), *secure)
 
 
+def as_lines(headers: Headers) -> bytes:
+    """Headers as they stand in an HTTP response."""
+    return b"".join([b"%b: %b\r\n" % header for header in headers])
+
+
 @lru_cache(maxsize=4096)
 def _lines(headers: tuple[Header, ...], reader: bytes | None, tls: bool) -> bytes:  # noqa: FBT001  # as cached
-    return b"".join([b"%b: %b\r\n" % header for header in complete(headers, reader, tls=tls)])
+    return as_lines(complete(headers, reader, tls=tls))
 
 
 class Finish:
@@ -58,7 +63,7 @@ class Finish:
         self._traces = traces
 
     def explain(self, request: Request, error: Exception) -> Answer:
-        """What the client is told of an error; the log is told more."""
+        """The error as the client sees it; the log gets more details."""
         self.report(request, error)
         return render(error, request.id)
 

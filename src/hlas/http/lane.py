@@ -14,7 +14,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from hlas import errors, log
 from hlas.http import body
-from hlas.http.answer import Answer, Finish
+from hlas.http.answer import Answer, Finish, as_lines
 from hlas.http.request import Header, Headers, Request
 
 
@@ -63,8 +63,8 @@ class Lane:
         answer = self.finish.refuse(request, error, logged=logged)
         return b"%b%b%bcontent-length: %d\r\n\r\n%b" % (
             STATUS_LINE[answer.status],
-            _lines(common),
-            _lines(answer.headers),
+            as_lines(common),
+            as_lines(answer.headers),
             len(answer.body),
             answer.body,
         )
@@ -239,9 +239,5 @@ def _common(headers: list[Header]) -> bytes:
     """What uvicorn sends with every answer; it makes a new list when the date changes."""
     global _default  # noqa: PLW0603  # a cache of one
     if _default[0] is not headers:
-        _default = headers, _lines(headers)
+        _default = headers, as_lines(headers)
     return _default[1]
-
-
-def _lines(headers: Headers) -> bytes:
-    return b"".join([b"%b: %b\r\n" % header for header in headers])

@@ -268,7 +268,7 @@ class Connection(HttpToolsProtocol):
         self.linger()
 
     def _render(self, refusal: errors.HlasError, *, logged: bool) -> bytes:
-        """The last answer of this connection; what is no request still has an id."""
+        """The last answer of this connection; bytes that are not a request get an id, too."""
         peer, scheme = self.client[0] if self.client else "", self.scheme or "http"
         request = Request("OTHER", "", b"", (), peer, scheme)
         return self._lane.refuse(request, refusal, self.server_state.default_headers, logged=logged)

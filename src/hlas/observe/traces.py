@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Traced(Protocol):
-    """What a span tells of a request."""
+    """The parts of a request that a span records."""
 
     id: str
     method: str

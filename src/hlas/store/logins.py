@@ -67,7 +67,7 @@ class Logins:
 
     def login(self, name: str) -> Login:
         role = self.role(name)
-        # The database's name is no part of it: a restored database is renamed.
+        # Without the database's name: a restored database is renamed.
         digest = hmac.digest(self._key.encode(), f"hlas login {role}".encode(), "sha256")
         return Login(role, digest.hex())
 
