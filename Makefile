@@ -5,10 +5,10 @@ PYTHON ?= python3
 UV_VERSION := 0.13.7
 SBOM ?= sbom.json
 BIN := .venv/bin
-# One more than there are processors: many tests wait for something.
+# One more than there are processors, because many tests wait.
 TEST_PROCESSES ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 UV := UV_PROJECT_ENVIRONMENT=.venv $(BIN)/uv
-# Companies put their own certificate between us and the registry; the system's store knows it.
+# Use the system's certificates: companies may have a proxy with a certificate of its own.
 export UV_SYSTEM_CERTS ?= $(if $(wildcard /etc/ssl/certs/*.crt /etc/pki/tls/certs/*.crt),true,false)
 
 .DEFAULT_GOAL := help
@@ -17,9 +17,9 @@ export UV_SYSTEM_CERTS ?= $(if $(wildcard /etc/ssl/certs/*.crt /etc/pki/tls/cert
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' Makefile
 
-install: .venv/.installed ## put everything that runs the product into .venv
+install: .venv/.installed ## install the product into .venv
 
-install-dev: .venv/.installed-dev ## the same, with what tests and lint need
+install-dev: .venv/.installed-dev ## install the tools for tests and lint, too
 
 .venv/bin/uv:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Hlas needs Python 3.11 or newer; set PYTHON=/path/to/python3.11"; exit 1; }
@@ -40,32 +40,32 @@ install-dev: .venv/.installed-dev ## the same, with what tests and lint need
 run: install ## start Hlas on 127.0.0.1:8000 (PORT= and HOST= change it)
 	@exec $(BIN)/hlas serve --host $(HOST) --port $(PORT)
 
-lint: install-dev ## ruff, mypy, import-linter, and tsc where node is there
+lint: install-dev ## ruff, mypy, import-linter, and tsc if node is installed
 	@$(BIN)/ruff format --check --quiet . || { echo "run: make format"; exit 1; }
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-cache
 	@tools/check-javascript
 
-format: install-dev ## format and sort
+format: install-dev ## format the code and sort imports
 	@$(BIN)/ruff check --quiet --fix-only .
 	@$(BIN)/ruff format --quiet .
 
 test: lint ## lint, then every test, with coverage
 	@$(BIN)/python -m pytest -q -n $(TEST_PROCESSES) --dist loadfile --cov --cov-report=term
 
-bench: install-dev ## measure this machine side by side with what people write today
-	@$(BIN)/python -m bench
+bench: install-dev ## compare with pgbench and a plain FastAPI service (AGAINST= an older revision)
+	@$(BIN)/python -m bench $(if $(AGAINST),--against $(AGAINST))
 
 soak: install-dev ## the long fault, fuzz and leak runs
 	@$(UV) sync --quiet --frozen --inexact --group fuzz
 	@$(BIN)/python -m pytest -q -m soak --timeout 7200
 
-sbom: install ## write what the product is made of, from the lock, as CycloneDX (SBOM= names the file)
+sbom: install ## write the bill of materials from the lock file, as CycloneDX (SBOM= the file)
 	@$(UV) export --quiet --frozen --no-dev --all-extras --preview-features sbom-export --format cyclonedx1.5 --output-file $(SBOM) >/dev/null
 
-audit: install ## ask the public advisory database about every locked version
+audit: install ## check every locked version against the public advisory database
 	@tools/audit
 
-clean: ## remove what the commands above made, except data in .hlas
+clean: ## remove everything the commands above created, except the data in .hlas
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .coverage* .hypothesis .import_linter_cache

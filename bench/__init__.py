@@ -1,1 +1,1 @@
-"""Hlas side by side with bare PostgreSQL and with what people write today."""
+"""Hlas side by side with bare PostgreSQL and with a plain FastAPI + SQLAlchemy service."""

@@ -10,12 +10,12 @@ from types import FrameType
 from typing import Self
 
 import psutil
-import structlog
 
-from bench import limits, load, machine, pages, plot, store
+from bench import against, limits, live, load, machine, pages, plot, store
 from bench.capacity import scaling_figures
 from bench.report import Report, table
 from bench.suite import FULL, QUICK, Suite
+from hlas import log
 
 
 def main() -> None:
@@ -29,24 +29,42 @@ def main() -> None:
         action="store_true",
         help="measure nothing; copy the headline rows of docs/benchmark.md into README.md",
     )
+    parser.add_argument(
+        "--against",
+        metavar="REVISION",
+        help="compare with an older revision of Hlas from git, and measure nothing else",
+    )
     arguments = parser.parse_args()
     if arguments.readme:
         pages.quote_in_readme()
         return
     # SystemExit unwinds the stack, so the servers are stopped.
     signal.signal(signal.SIGTERM, _exit_on_signal)
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(30))
-    with _Watch() as watch, store.opened() as opened:
+    log.configure("warning")
+    if arguments.against:
+        _compare(arguments.against, quick=arguments.quick)
+        return
+    with _Watch() as watch, store.open_store() as opened:
         suite = Suite(opened, QUICK if arguments.quick else FULL)
         suite.run()
         report = Report(suite, limits.run())
-    text = f"{_head(watch)}\n\n{table(report.rows())}\n"
+        figures = live.run(opened, live.QUICK if arguments.quick else live.FULL)
+    text = f"{_head(watch)}\n\n{table([*report.rows(), *live.rows(figures)])}\n"
     print(f"{text}\n{scaling_figures(report)}")
     if arguments.output:
         arguments.output.mkdir(parents=True, exist_ok=True)
         (arguments.output / "benchmark.svg").write_text(plot.draw(report))
     elif not arguments.quick:
         pages.write(report, text)
+
+
+def _compare(revision: str, *, quick: bool) -> None:
+    with _Watch() as watch:
+        comparison = against.run(revision, against.QUICK if quick else against.FULL)
+    text = f"{_head(watch)} {comparison}\n"
+    print(text)
+    if not quick:
+        pages.write_comparison(text)
 
 
 def _head(watch: "_Watch") -> str:

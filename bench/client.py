@@ -1,4 +1,4 @@
-"""A small HTTP/1.1 load generator for machines without wrk; it takes more processor time."""
+"""A small HTTP/1.1 load generator for machines without wrk; it uses more CPU."""
 
 import asyncio
 import random
@@ -9,7 +9,7 @@ KEY = "\1"
 
 
 class _Connection(asyncio.Protocol):
-    """One request at a time; answers are told apart by their Content-Length alone."""
+    """One request at a time; responses are delimited by Content-Length only."""
 
     def __init__(self) -> None:
         self.transport: asyncio.Transport
@@ -40,7 +40,7 @@ class _Connection(asyncio.Protocol):
         return await self._answer
 
 
-async def _connect(port: int, source: str) -> _Connection:
+async def connect(port: int, source: str = "127.0.0.1") -> _Connection:
     loop = asyncio.get_running_loop()
     _, connection = await loop.create_connection(
         _Connection, "127.0.0.1", port, local_addr=(source, 0)
@@ -49,8 +49,8 @@ async def _connect(port: int, source: str) -> _Connection:
 
 
 async def run_once(port: int, requests: list[str], source: str) -> list[int]:
-    """The status of each."""
-    connection = await _connect(port, source)
+    """Send each request once; returns the statuses."""
+    connection = await connect(port, source)
     statuses = [await connection.send(request.encode()) for request in requests]
     connection.transport.close()
     return statuses
@@ -64,14 +64,14 @@ async def run(
     delay_ms: int,
     source: str = "127.0.0.1",
 ) -> tuple[int, int, int, float, float, float]:
-    """Requests, refused, broken, seconds, p50 and p99."""
+    """Send for some seconds; returns requests, refused, broken, seconds, p50 and p99."""
     prefix = secrets.token_hex(2)
     times: list[float] = []
     counts = {"refused": 0, "broken": 0, "sent": 0}
     started = time.perf_counter()
 
     async def visitor() -> None:
-        connection = await _connect(port, source)
+        connection = await connect(port, source)
         while (now := time.perf_counter()) < started + seconds:
             if delay_ms:
                 await asyncio.sleep(random.uniform(0, delay_ms / 500))

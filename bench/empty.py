@@ -1,4 +1,4 @@
-"""The server and middleware of Hlas around a route that does nothing: what HTTP alone costs."""
+"""The server and middleware of Hlas around an empty route: the cost of HTTP alone."""
 
 import argparse
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from hlas.http import server
 from hlas.http.asgi import REQUEST, Application, Scope, Send
 from hlas.http.request import Receive
 
-# Once as an ordinary route, once past the router, the least that any route can cost.
+# Once as an ordinary route, once without the router, which is the minimum cost of a route.
 ROUTED, DIRECT = "/empty", "/empty/direct"
 
 

@@ -1,25 +1,21 @@
-"""What one request pays for its three limits, side by side with the `limits` package.
+"""The cost of three limits per request, side by side with the `limits` package.
 
-Ours: one call, all or nothing. Theirs: test, then hit, each of the three, in a moving window,
-which is its nearest strategy. Run alone: python -m bench.limits
+Ours: one call, all or nothing. Theirs: test, then hit, for each of the three, with a moving
+window, its most similar strategy. Run alone: python -m bench.limits
 """
 
 import asyncio
-import shutil
 import statistics
-import subprocess
-import tempfile
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from itertools import islice
-from pathlib import Path
 from random import Random
 from typing import Any
 
 from limits.aio.storage import MemoryStorage, RedisStorage, Storage
 from limits.aio.strategies import MovingWindowRateLimiter
 
+from bench import service
 from hlas.limits import Check, Limit, MemoryLimiter, Rule
 from hlas.limits.redis import RedisLimiter
 from limits import RateLimitItemPerHour
@@ -28,9 +24,9 @@ Row = dict[str, Any]
 Keys = tuple[str, str, str]
 Ask = Callable[[Keys], Awaitable[None]]
 
-# The last one is what production keeps at most for a rule.
+# The last one is the maximum number of keys of a rule in production.
 KEYS = (10, 1_000, 50_000, 200_000)
-# The package visits every key again and again: more would not fit into this benchmark.
+# The package scans all keys repeatedly: with more keys it would take too long.
 THEIR_KEYS = (10, 1_000, 50_000)
 BATCH = 50
 TURNS = 30
@@ -53,14 +49,14 @@ def run() -> list[Row]:
 async def _run() -> list[Row]:
     async def wait(_: Keys) -> None: ...
 
-    idle = await _paced(wait, 1)
+    idle = await _measure_paced(wait, 1)
     rows = await _ours_in_memory(idle)
     rows += [await _theirs_in_memory(keys, idle) for keys in THEIR_KEYS]
-    if shutil.which("redis-server"):
+    if service.REDIS:
         for waiting in (1, 64):
-            with _redis() as url:
+            with service.run_redis() as url:
                 rows.append(await _ours_in_redis(url, waiting))
-            with _redis() as url:
+            with service.run_redis() as url:
                 rows.append(await _theirs_in_redis(url, waiting))
     return rows
 
@@ -75,7 +71,7 @@ def _keys(number: int) -> Keys:
 
 
 def _batches(keys: int, batches: int) -> Iterator[list[Keys]]:
-    """Keys as requests bring them: fresh strings, anywhere among those that are there."""
+    """Keys as in requests: new strings, chosen at random."""
     random = Random(keys)
     for _ in range(batches):
         yield [_keys(random.randrange(max(1, keys // 2))) for _ in range(BATCH)]
@@ -86,7 +82,7 @@ def _checks(keys: Keys) -> Sequence[Check]:
 
 
 async def _time(ask: Ask, batches: Iterable[list[Keys]]) -> list[float]:
-    """Microseconds in the call, a mean for each batch: the best is that of an idle machine."""
+    """Mean microseconds per call, for each batch; the best batch is that of an idle machine."""
     times = []
     for batch in batches:
         started = time.perf_counter()
@@ -97,17 +93,17 @@ async def _time(ask: Ask, batches: Iterable[list[Keys]]) -> list[float]:
 
 
 async def _figures(ask: Ask, keys: int, times: list[float], idle: float) -> Row:
-    """And processor time a request when 500 come in a second, less that of waiting: it has what
-    a limiter does behind the requests.
+    """Adds the CPU time per request at 500 requests a second, minus that of an idle loop, because a
+    limiter may also work in the background.
     """
     return {
         "us median": round(statistics.median(times), 1),
         "us best": round(min(times), 1),
-        "processor us at 500/s": round(max(0.0, await _paced(ask, keys) - idle)),
+        "processor us at 500/s": round(max(0.0, await _measure_paced(ask, keys) - idle)),
     }
 
 
-async def _paced(ask: Ask, keys: int) -> float:
+async def _measure_paced(ask: Ask, keys: int) -> float:
     used = time.process_time()
     for batch in _batches(keys, PACED // BATCH):
         for each in batch:
@@ -121,9 +117,9 @@ def _row(store: str, keys: int, waiting: int, figures: Row) -> Row:
 
 
 async def _ours_in_memory(idle: float) -> list[Row]:
-    """Few keys and many in turns, so that a slow moment of the machine is slow for all."""
+    """Few and many keys take turns, so that a slow moment of the machine affects all."""
     kinds = [("hlas, memory", keys, 1) for keys in KEYS]
-    # Visitors who came again in another slot: more is kept of them.
+    # Visitors with requests in two slots use more memory.
     kinds.append(("hlas, memory, 2 slots a key", max(KEYS), 2))
     asks = [_our_request(keys, slots) for _, keys, slots in kinds]
     batches = [_batches(keys, TURNS * BATCHES_EACH) for _, keys, _ in kinds]
@@ -140,7 +136,7 @@ async def _ours_in_memory(idle: float) -> list[Row]:
 def _our_request(keys: int, slots: int) -> Ask:
     limiter = MemoryLimiter(max_keys=max(KEYS))
     for slot in range(slots):
-        limiter._ahead += slot * RULES[0].slot  # noqa: SLF001 - rather than wait for a minute
+        limiter._ahead += slot * RULES[0].slot  # noqa: SLF001 - instead of waiting for a minute
         for number in range(max(1, keys // 2)):
             limiter.consume_now(_checks(_keys(number)))
     of_ip, of_tenant, of_conversation = RULES
@@ -177,23 +173,8 @@ async def _theirs_in_memory(keys: int, idle: float) -> Row:
     return _row("limits package, asyncio memory", keys, 1, figures)
 
 
-@contextmanager
-def _redis() -> Iterator[str]:
-    directory = Path(tempfile.mkdtemp(prefix="hlas-bench-"))
-    command = ["redis-server", "--port", "0", "--unixsocket", "redis.sock", "--save", ""]
-    process = subprocess.Popen(command, cwd=directory, stdout=subprocess.DEVNULL)
-    try:
-        while not (directory / "redis.sock").exists():
-            time.sleep(0.02)
-        yield str(directory / "redis.sock")
-    finally:
-        process.kill()
-        process.wait()
-        shutil.rmtree(directory, ignore_errors=True)
-
-
 async def _at_once(ask: Ask, waiting: int) -> Row:
-    """As many requests as are open on a busy worker; the time is per request."""
+    """Concurrent requests, as on a busy worker; the time is per request."""
     times = []
     requests = max(BATCH, waiting * 2)
     for batch in range(12):
@@ -208,8 +189,8 @@ async def _at_once(ask: Ask, waiting: int) -> Row:
     return {"us median": round(statistics.median(times), 1), "us best": round(min(times), 1)}
 
 
-async def _ours_in_redis(socket: str, waiting: int) -> Row:
-    limiter = RedisLimiter(f"unix://{socket}", MemoryLimiter(), timeout=30)
+async def _ours_in_redis(url: str, waiting: int) -> Row:
+    limiter = RedisLimiter(url, MemoryLimiter(), timeout=30)
     assert await limiter.connect()
 
     async def ask(each: Keys) -> None:
@@ -221,8 +202,8 @@ async def _ours_in_redis(socket: str, waiting: int) -> Row:
     return _row("hlas, Redis", 1200, waiting, figures)
 
 
-async def _theirs_in_redis(socket: str, waiting: int) -> Row:
-    storage = RedisStorage(f"async+redis+unix://{socket}", implementation="redispy")
+async def _theirs_in_redis(url: str, waiting: int) -> Row:
+    storage = RedisStorage(f"async+redis+{url}", implementation="redispy")
     figures = await _at_once(_their_request(storage), waiting)
     bridge: Any = storage.bridge
     await bridge.get_connection().aclose()

@@ -1,6 +1,6 @@
 -- wrk -s load.lua URL -- FILE NUMBER DELAY_MS
--- NUMBER has twelve hexadecimal digits and is another one for each run.
--- FILE holds requests, one after the other, each ended by a NUL; \1 in one stands for a new key.
+-- NUMBER has twelve hexadecimal digits and differs in each run.
+-- FILE has the requests, each terminated by a NUL; \1 in a request is replaced by a new key.
 local requests, prefix, count = {}, "", 0
 
 function init(arguments)
@@ -19,7 +19,7 @@ function init(arguments)
    end
 end
 
--- Shaped like a UUID and as scattered as one, yet certain never to repeat.
+-- Formatted and distributed like a UUID, but guaranteed not to repeat.
 local function key()
    return string.format("%08x-%s-%012x", math.random(0, 0x7fffffff), prefix, count)
 end

@@ -1,4 +1,4 @@
-"""Load over HTTP: wrk where it is installed, else a client of our own."""
+"""Load over HTTP, from wrk if it is installed, otherwise from our own client."""
 
 import asyncio
 import json
@@ -46,7 +46,7 @@ def name() -> str:
 def run(
     port: int, requests: list[str], *, connections: int, seconds: float, delay_ms: int = 0
 ) -> Outcome:
-    """Send these requests in turn over so many connections, each pausing `delay_ms` on average."""
+    """Send these requests in turn over the connections, each pausing `delay_ms` on average."""
     if WRK is None:
         found = asyncio.run(client.run(port, requests, connections, seconds, delay_ms))
         return Outcome(*found)
@@ -63,18 +63,18 @@ def run(
 def run_from(
     source: str, port: int, requests: list[str], connections: int, seconds: float
 ) -> Outcome:
-    """From an address of its own, which wrk cannot."""
+    """Send from a local address of its own, which wrk cannot do."""
     return Outcome(*asyncio.run(client.run(port, requests, connections, seconds, 0, source)))
 
 
 def once(port: int, requests: list[str], source: str = "127.0.0.1") -> list[int]:
-    """Each of them one time, with keys as they stand; the status of each."""
+    """Send each request once, with its key unchanged; returns the statuses."""
     numbered = (request.replace(KEY, secrets.token_hex(16)) for request in requests)
     return asyncio.run(client.run_once(port, list(numbered), source))
 
 
 def sends(conversations: list[Conversation], *, key: str = KEY, address: str = "") -> list[str]:
-    """A new message to each conversation, as a browser sends it."""
+    """Requests that send a new message to each conversation, like a browser."""
     body = json.dumps({"text": TEXT}, separators=(",", ":"))
     extra = {"Idempotency-Key": key, "X-Forwarded-For": address}
     return [
@@ -84,7 +84,7 @@ def sends(conversations: list[Conversation], *, key: str = KEY, address: str = "
 
 
 def empty_posts(conversations: list[Conversation], path: str) -> list[str]:
-    """The same headers, nothing to do."""
+    """Requests with the same headers to a route that does nothing."""
     return [
         _request("POST", path, "{}", _headers(conversation) | {"Idempotency-Key": KEY})
         for conversation in conversations
@@ -96,6 +96,11 @@ def history_reads(conversations: list[Conversation]) -> list[str]:
         _request("GET", f"/widget/conversations/{one.id}/messages?after=0", "", _headers(one))
         for one in conversations
     ]
+
+
+def stream_open(conversation: Conversation) -> str:
+    path = f"/widget/conversations/{conversation.id}/stream"
+    return _request("GET", path, "", _headers(conversation))
 
 
 def session_opens(conversations: list[Conversation], *, address: str = "") -> list[str]:

@@ -1,4 +1,4 @@
-"""What this machine is, how fast it syncs, and how much processor time processes have used."""
+"""A description of this machine, its disk sync time, and the CPU time of processes."""
 
 import os
 import platform
@@ -16,17 +16,17 @@ SYNCS = 400
 
 @dataclass(frozen=True)
 class Sync:
-    """Seconds that a page takes to the disk."""
+    """Seconds to sync a page to the disk."""
 
     median: float
     p99: float
 
 
 def sync_time(directory: Path) -> Sync:
-    """Write a database page and wait for the disk, again and again, as a commit does."""
+    """Repeatedly write a database page and wait for the disk, as a commit does."""
     with tempfile.TemporaryFile(dir=directory) as file:
         descriptor = file.fileno()
-        # Room is made first: a commit seldom has to make the log longer.
+        # The file is allocated first: a commit rarely has to extend the log.
         os.write(descriptor, PAGE * SYNCS)
         os.fsync(descriptor)
         times = []
@@ -40,20 +40,20 @@ def sync_time(directory: Path) -> Sync:
 
 
 def processor_seconds(pid: int) -> float:
-    """User and system time of a process and all its descendants, ended ones included."""
+    """User and system time of a process and all its descendants, including exited ones."""
     total = 0.0
     parent = psutil.Process(pid)
     for process in (parent, *parent.children(recursive=True)):
         try:
             used = process.cpu_times()
         except psutil.NoSuchProcess:
-            continue  # its parent has been charged for it
+            continue  # counted at its parent
         total += used.user + used.system + used.children_user + used.children_system
     return total
 
 
 def describe() -> str:
-    """One line for the head of the table."""
+    """Describe the machine in one line, for the top of the table."""
     name = platform.processor() or platform.machine()
     try:
         for line in Path("/proc/cpuinfo").read_text().splitlines():

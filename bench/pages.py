@@ -12,8 +12,6 @@ PLOT = ROOT / "docs" / "images" / "benchmark.svg"
 SCALING = ROOT / "docs" / "scaling.md"
 README = ROOT / "README.md"
 
-# Only the text between these markers is replaced.
-BEGIN, END = "<!-- measured -->\n", "<!-- /measured -->\n"
 
 # The rows of docs/benchmark.md that README quotes.
 HEADLINES = (
@@ -33,12 +31,16 @@ def write(report: Report, measured: str) -> None:
     quote_in_readme()
 
 
+def write_comparison(measured: str) -> None:
+    _replace(BENCHMARK, measured, "against")
+
+
 def quote_in_readme() -> None:
     _replace(README, quote(BENCHMARK.read_text()))
 
 
 def quote(benchmark: str) -> str:
-    """The headline rows of the benchmark page as a table, cell by cell as they stand there."""
+    """The headline rows of the benchmark page as a table, with unchanged cells."""
     rows = {}
     for line in benchmark.splitlines():
         what, *cells = (cell.strip() for cell in line.strip("| ").split("|"))
@@ -53,9 +55,11 @@ def quote(benchmark: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _replace(page: Path, measured: str) -> None:
-    before, begin, rest = page.read_text().partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not (begin and end):
-        raise SystemExit(f"{page.name} has no markers {BEGIN.strip()} and {END.strip()}")
-    page.write_text(f"{before}{BEGIN}{measured}{END}{after}")
+def _replace(page: Path, text: str, marker: str = "measured") -> None:
+    """Replace only what is between the two markers."""
+    begin, end = f"<!-- {marker} -->\n", f"<!-- /{marker} -->\n"
+    before, opened, rest = page.read_text().partition(begin)
+    _, closed, after = rest.partition(end)
+    if not (opened and closed):
+        raise SystemExit(f"{page.name} has no markers {begin.strip()} and {end.strip()}")
+    page.write_text(f"{before}{begin}{text}{end}{after}")

@@ -1,4 +1,4 @@
-"""PostgreSQL alone: pgbench committing the same two rows, one message at a time."""
+"""PostgreSQL alone: pgbench commits the same two rows, one message at a time."""
 
 import re
 import subprocess
@@ -13,8 +13,8 @@ from hlas.store import embedded
 CONVERSATIONS = 256
 TENANT = "00000000-0000-7000-a000-000000000000"
 
-# The rows of a message. The client knows its conversation, so finding it costs no query; a plain
-# sequence numbers the messages, which is less than we do: gaps stay and order is not by commit.
+# The rows of a message. The client knows its conversation, so no query is needed to find it. A
+# sequence numbers the messages, which guarantees less than Hlas: it has gaps and no commit order.
 _CONVERSATION = "('00000000-0000-7000-a000-' || lpad(:n::text, 12, '0'))::uuid"
 _MESSAGE = (
     "insert into messages (tenant_id, id, conversation_id, seq, role, content) "
@@ -34,13 +34,13 @@ _NUMBER = "nextval('bench_seq')"
 _PICK = f"\\set n random(1, {CONVERSATIONS})\n"
 
 SCRIPTS = {
-    # Row by row, each in a transaction of its own, as code does that has none.
+    # Row by row, each in its own transaction, as in code without transactions.
     "single": f"{_PICK}{_MESSAGE.format(seq=_NUMBER)};\n{_KEY};\n",
-    # One round trip, one statement, two rows: the least a durable message can cost.
+    # One round trip, one statement, two rows: the minimum cost of a durable message.
     "bare": f"{_PICK}with message as ({_MESSAGE.format(seq=_NUMBER)}) {_KEY};\n",
     # The same rows as most code sends them.
     "transaction": f"{_PICK}begin;\n{_MESSAGE.format(seq=_NUMBER)};\n{_KEY};\ncommit;\n",
-    # With what we promise besides: numbers without gaps, in commit order.
+    # With the guarantee of Hlas: numbers without gaps, in commit order.
     "gapless": (
         f"{_PICK}with number as (update conversations set last_seq = last_seq + 1, "
         f"last_message_at = now() where tenant_id = '{TENANT}' and id = {_CONVERSATION} "
@@ -60,13 +60,13 @@ create sequence if not exists bench_seq start 1000000000 cache 1;
 """
 
 
-# Sixty-four connections take a while to open and to prepare, which does not count.
+# Opening and preparing 64 connections takes a while, which is not measured.
 WARM_UP_SECONDS = 2.0
 
 
 @dataclass(frozen=True)
 class Transactions:
-    """Latencies are there where a rate was asked for; seconds."""
+    """Latencies are in seconds, and only measured with a given rate."""
 
     count: int
     rate: float
@@ -81,8 +81,8 @@ def prepare(store: Store, database: str) -> None:
 def run(
     store: Store, database: str, script: str, *, connections: int, seconds: float, rate: float = 0
 ) -> Transactions:
-    """As superuser, so without row-level security, with prepared statements."""
-    before = _stored(store, database)
+    """Run pgbench as superuser, without row-level security, with prepared statements."""
+    before = _count_stored(store, database)
     seconds = max(seconds, 4)
     with tempfile.TemporaryDirectory() as directory:
         file = Path(directory, "script.sql")
@@ -99,7 +99,7 @@ def run(
         raise RuntimeError(f"pgbench failed: {done.stderr[-2000:]}")
     count = _number(r"transactions actually processed: (\d+)", done.stdout)
     achieved = _number(r"tps = ([\d.]+)", done.stdout)
-    added = _stored(store, database) - before
+    added = _count_stored(store, database) - before
     if added != count:
         raise RuntimeError(f"pgbench committed {count:.0f} and {added} are stored")
     p50, p99 = (times[int(len(times) * share)] for share in (0.5, 0.99))
@@ -107,7 +107,7 @@ def run(
 
 
 def _times(directory: Path) -> list[float]:
-    """How long each transaction took from its first statement on, in order, in seconds."""
+    """Sorted durations in seconds, each from the first statement of a transaction."""
     lines = [line.split() for file in directory.glob("log*") for line in file.open()]
     # client, number, microseconds since it was due, script, second, microsecond, how late it was
     ended = [int(line[4]) + int(line[5]) / 1e6 for line in lines]
@@ -116,7 +116,7 @@ def _times(directory: Path) -> list[float]:
     return sorted((int(line[2]) - int(line[6])) / 1e6 for line in warm)
 
 
-def _stored(store: Store, database: str) -> int:
+def _count_stored(store: Store, database: str) -> int:
     query = f"select count(*) from messages where tenant_id = '{TENANT}'"
     return int(store.rows(database, query)[0][0])
 
@@ -124,5 +124,5 @@ def _stored(store: Store, database: str) -> int:
 def _number(pattern: str, text: str) -> float:
     found = re.search(pattern, text)
     if found is None:
-        raise RuntimeError(f"pgbench said nothing about {pattern}: {text[-1000:]}")
+        raise RuntimeError(f"pgbench did not report {pattern}: {text[-1000:]}")
     return float(found[1])

@@ -1,7 +1,7 @@
-"""What people write today: FastAPI, SQLAlchemy async, a statement for each step.
+"""A plain FastAPI service with async SQLAlchemy and a statement for each step, for comparison.
 
-Good code of its kind, on our tables and with our promises (a key is claimed once, messages are
-numbered without gaps), but without limits and metrics. It stays here to be measured against.
+Good code of its kind, on our tables and with our guarantees (a key is claimed once, messages are
+numbered without gaps), but without limits and metrics.
 """
 
 import hashlib
@@ -127,7 +127,7 @@ async def conversation_of(
     tenant = await db.scalar(select(Tenant).where(Tenant.id == uuid.UUID(claims["tid"])))
     if tenant is None or not tenant.is_active:
         raise HTTPException(403, "tenant_inactive")
-    # Locked, so that two messages never get one number.
+    # Locked, so that no two messages get the same number.
     conversation = await db.scalar(
         select(Conversation)
         .where(Conversation.tenant_id == tenant.id, Conversation.id == uuid.UUID(claims["cid"]))

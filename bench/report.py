@@ -84,11 +84,11 @@ class Report:
                 self.ratio("ours 1", "pgbench bare"),
                 0.7,
             ),
-            _plain(
+            plain(
                 "2 workers : pgbench, begin, two inserts, commit",
                 self.ratio("ours 2", "pgbench transaction"),
             ),
-            _plain(
+            plain(
                 "2 workers : pgbench, gapless numbers as in Hlas",
                 self.ratio("ours 2", "pgbench gapless"),
             ),
@@ -102,29 +102,37 @@ class Report:
                 self.ratio("ours 1", "plain 1"),
                 10,
             ),
+            *self._shared_limits(),
             _at_least("replays : first sends", self.ratio("replays", "ours 2"), 1.0),
-            _at_most(
+            at_most(
                 f"slowdown from 10 thousand to {self.plan.large:,} messages",
                 self.ratio("small", "large"),
                 1.3,
             ),
-            _at_most("p99 at half load : a disk sync (median)", half, 5),
-            _plain("p99 at half load : a disk sync (p99)", self.p99("half 2") / self.sync_p99),
-            _plain(
+            at_most("p99 at half load : a disk sync (median)", half, 5),
+            plain("p99 at half load : a disk sync (p99)", self.p99("half 2") / self.sync_p99),
+            plain(
                 "p99 of pgbench at half load, two rows in one statement : a disk sync (median)",
                 self.p99("half pgbench bare") / self.sync,
             ),
-            _plain(
+            plain(
                 "p99 of pgbench at half load, a transaction for each row : a disk sync (median)",
                 self.p99("half pgbench single") / self.sync,
             ),
-            _at_most("application CPU of a message : of an empty POST", self._cost("empty"), 1.5),
-            _at_most(
+            at_most("application CPU of a message : of an empty POST", self._cost("empty"), 1.5),
+            at_most(
                 "application CPU of a message : of an empty POST past the router",
                 self._cost("empty direct"),
                 1.5,
             ),
         ]
+
+    def _shared_limits(self) -> list[Row]:
+        """The production configuration; there is none on a machine without Redis."""
+        if not self.samples["redis 2"]:
+            return []
+        what = "2 workers, limits in Redis : 2 workers, limits in memory"
+        return [plain(what, self.ratio("redis 2", "ours 2"))]
 
     def _cost(self, baseline: str) -> float:
         return self.ratio("ours 1", baseline, lambda sample: sample.application)
@@ -139,12 +147,12 @@ class Report:
         )
         rows = [
             Row("throughput lost to rate limits", f"{lost:.1%}", "under 5%", lost < 0.05),
-            _at_most(
+            at_most(
                 "p99 of other visitors during a flood of refused requests : without a flood",
                 flood,
                 1.5,
             ),
-            _plain(
+            plain(
                 "p99 of other visitors during a flood through a trusted proxy : without a flood",
                 proxied,
             ),
@@ -154,7 +162,7 @@ class Report:
         few, *_, many = (
             row["us median"] for row in self.limiter if row["limiter"] == "hlas, memory"
         )
-        rows.append(_plain("three limits checked, 200,000 keys : ten keys", many / few))
+        rows.append(plain("three limits checked, 200,000 keys : ten keys", many / few))
         return rows + [_limiter_row(row) for row in self.limiter]
 
     def _total(self, name: str) -> float:
@@ -165,6 +173,7 @@ class Report:
             self._figure(f"durable messages, {text}", name)
             for text, name in (
                 ("2 workers", "ours 2"),
+                *([("2 workers, limits in Redis", "redis 2")] if self.samples["redis 2"] else []),
                 ("1 worker", "ours 1"),
                 ("1 worker, limits on", "limited"),
                 ("1 worker, limits off", "unlimited"),
@@ -249,7 +258,7 @@ def _at_least(what: str, value: float, least: float) -> Row:
     )
 
 
-def _at_most(what: str, value: float, most: float) -> Row:
+def at_most(what: str, value: float, most: float) -> Row:
     return Row(what, f"{math.ceil(value * 100) / 100:.2f}x", f"at most {most:g}x", value <= most)
 
 
@@ -257,5 +266,5 @@ def _under_a_third(what: str, value: float) -> Row:
     return Row(what, f"{value:.2f}x", "under 0.33x", value < 1 / 3)
 
 
-def _plain(what: str, value: float) -> Row:
+def plain(what: str, value: float) -> Row:
     return Row(what, f"{value:.2f}x")

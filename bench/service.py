@@ -1,10 +1,12 @@
-"""The HTTP servers that are measured, each in processes of its own, as it would be deployed."""
+"""The measured HTTP servers, each in its own processes, as deployed."""
 
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.error
 import urllib.request
@@ -17,6 +19,7 @@ from bench.machine import processor_seconds
 
 SECRET = "only for the benchmark, and long enough"
 READY_SECONDS = 60.0
+REDIS = shutil.which("redis-server")
 HIGH = "1000000000/min"
 LIMITS = (
     "RATE_LIMIT_SESSION_IP",
@@ -53,25 +56,43 @@ def environment(database_url: str, **changes: str) -> dict[str, str]:
 
 
 @contextmanager
-def ours(directory: Path, database_url: str, workers: int, **changes: str) -> Iterator[Service]:
-    """`hlas serve` itself, its JSON log going to a file."""
+def serve_hlas(
+    directory: Path, database_url: str, workers: int, **changes: str
+) -> Iterator[Service]:
+    """`hlas serve`, with its JSON log in a file."""
     command = [str(Path(sys.executable).with_name("hlas")), "serve", "--workers", str(workers)]
     yield from _serve(directory, command, environment(database_url, **changes), "/ready")
 
 
 @contextmanager
-def empty(directory: Path, database_url: str) -> Iterator[Service]:
+def serve_empty(directory: Path, database_url: str) -> Iterator[Service]:
     """The same server and middleware around a route that answers {}."""
     command = [sys.executable, "-m", "bench.empty"]
     yield from _serve(directory, command, environment(database_url), "/ready")
 
 
 @contextmanager
-def plain(directory: Path, database_url: str, workers: int) -> Iterator[Service]:
-    """What people write today, run the way people run it."""
+def serve_plain(directory: Path, database_url: str, workers: int) -> Iterator[Service]:
+    """The plain service, run by uvicorn in the usual way."""
     command = [sys.executable, "-m", "uvicorn", "bench.plain:app", "--no-access-log"]
     command += ["--workers", str(workers)]
     yield from _serve(directory, command, environment(database_url), "/health")
+
+
+@contextmanager
+def run_redis() -> Iterator[str]:
+    """Start a Redis without persistence; yields its URL."""
+    directory = Path(tempfile.mkdtemp(prefix="hlas-bench-"))
+    command = ["redis-server", "--port", "0", "--unixsocket", "redis.sock", "--save", ""]
+    process = subprocess.Popen(command, cwd=directory, stdout=subprocess.DEVNULL)
+    try:
+        while not (directory / "redis.sock").exists():
+            time.sleep(0.02)
+        yield f"unix://{directory / 'redis.sock'}"
+    finally:
+        process.kill()
+        process.wait()
+        shutil.rmtree(directory, ignore_errors=True)
 
 
 def _serve(

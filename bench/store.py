@@ -1,4 +1,4 @@
-"""The benchmark's PostgreSQL: a server of its own with fsync on, databases filled at will."""
+"""The benchmark's PostgreSQL: its own server with fsync on, and databases of any size."""
 
 import asyncio
 import shutil
@@ -17,16 +17,26 @@ from hlas.store.logins import Logins
 
 TENANTS = 8
 MIGRATED = "migrated"
-# Everything else is what `hlas serve` gives its own server; pgbench alone takes 64 of these.
+# All other settings are those of `hlas serve`. pgbench alone uses 64 connections.
 SETTINGS = {"max_connections": "300"}
 
-# Foreign keys hold by construction; checking each of ten million rows would only take time.
+# Foreign keys are not checked: they hold by construction, and there are ten million rows.
 FILL = """
 set session_replication_role = replica;
 set synchronous_commit = off;
 set work_mem = '256MB';
 truncate tenants cascade;
 truncate events;
+-- Nobody answers, so that a message is only a message; older revisions have no such column.
+do $$
+begin
+    if exists (select from information_schema.columns
+               where table_name = 'conversations' and column_name = 'handler') then
+        alter table conversations alter column handler set default 'human';
+        alter table tenants alter column handler set default 'human';
+    end if;
+end
+$$;
 insert into tenants (id, slug, name)
 select ('00000000-0000-7000-9000-' || lpad(n::text, 12, '0'))::uuid, 'shop-' || n, 'Shop ' || n
 from generate_series(1, {tenants}) n;
@@ -62,11 +72,11 @@ class Store:
         self.directory = server.data_dir
 
     def url(self, database: str) -> str:
-        """As the owner: what DATABASE_URL would be."""
+        """The URL of the owner, as in DATABASE_URL."""
         return _at(self._server.url, database)
 
     def superuser_url(self, database: str) -> str:
-        """Past row-level security, for those we compare ourselves with."""
+        """Without row-level security, for the other services."""
         return _at(self._server.superuser_url, database)
 
     def processor_seconds(self) -> float:
@@ -74,7 +84,7 @@ class Store:
         return processor_seconds(self._server.pid)
 
     def create(self, database: str) -> None:
-        """Migrated once and then cloned: the roles of one prefix belong to one database."""
+        """Migrate once, then clone: the roles of a prefix belong to one database."""
         if not self.rows("postgres", "select 1 from pg_database where datname = $1", MIGRATED):
             self.run("postgres", f"create database {MIGRATED} owner hlas_owner")
             migrations.upgrade(Logins(self.url(MIGRATED)))
@@ -84,7 +94,7 @@ class Store:
         self.run("postgres", f"drop database {database} with (force)")
 
     def fill(self, database: str, messages: int, each: int) -> None:
-        """So many messages, `each` of them in one conversation, every one with its key."""
+        """Insert messages, `each` of them in one conversation, every one with its key."""
         conversations = messages // each
         script = FILL.format(tenants=TENANTS, conversations=conversations, each=each, text=TEXT)
         self.run(database, script)
@@ -93,7 +103,7 @@ class Store:
         self.settle()
 
     def conversations(self, database: str, count: int) -> list[Conversation]:
-        """Some conversations from all over the tables."""
+        """Conversations chosen at random."""
         rows = self.rows(
             database,
             "select tenant_id::text, id::text, origin from conversations "
@@ -101,8 +111,8 @@ class Store:
         )
         return [Conversation(*row) for row in rows]
 
-    def stored(self, database: str, conversations: list[Conversation]) -> int:
-        """Messages in these conversations; each must have its key, and numbers have no gaps."""
+    def count_stored(self, database: str, conversations: list[Conversation]) -> int:
+        """Count messages in these conversations; checks keys and gapless numbers."""
         found = self.rows(
             database,
             "select coalesce(sum(c.last_seq), 0), "
@@ -119,12 +129,12 @@ class Store:
         return messages
 
     def log_bytes(self) -> float:
-        """Bytes of write-ahead log since the server was made."""
+        """Bytes of write-ahead log since the server was created."""
         query = "select pg_wal_lsn_diff(pg_current_wal_lsn(), '0/0')"
         return float(self.rows("postgres", query)[0][0])
 
     def bytes_each(self, database: str) -> float:
-        """What a stored message takes on disk with its key and all indexes."""
+        """Bytes on disk of a stored message with its key and all indexes."""
         query = (
             "select (pg_total_relation_size('messages') + "
             "pg_total_relation_size('idempotency_keys'))::float / count(*) from messages"
@@ -132,7 +142,7 @@ class Store:
         return float(self.rows(database, query)[0][0])
 
     def settle(self) -> None:
-        """Every run starts after a checkpoint, so none pays for what another has written."""
+        """Checkpoint before every run, so that no run writes pages of another."""
         self.run("postgres", "checkpoint")
 
     def run(self, database: str, script: str) -> None:
@@ -163,7 +173,7 @@ def _at(url: str, database: str) -> str:
 
 
 @contextmanager
-def opened() -> Iterator[Store]:
+def open_store() -> Iterator[Store]:
     directory = Path(tempfile.mkdtemp(prefix="hlas-bench-"))
     # Others may pass through to the server's own directory, as DATA_DIR allows.
     directory.chmod(0o711)

@@ -1,4 +1,4 @@
-"""What is measured, in which order. Rivals take turns, so that a slow minute is slow for all."""
+"""What is measured, in which order. Services take turns, so that a slow minute affects all."""
 
 import sys
 import time
@@ -16,13 +16,13 @@ from bench.trial import Sample, Target
 CONVERSATIONS = 256
 SMALL = 10_240
 FLOOD = "198.51.100.7"
-# The server trusts 127.0.0.1 as a proxy; this one comes by itself.
+# The server trusts 127.0.0.1 as a proxy, but not this address.
 DIRECT_FLOOD = "127.0.0.3"
-# Messages an hour from one address: a flood is over it at once, a visitor never.
+# Messages an hour from one address: a flood exceeds it at once, a visitor never.
 ALLOWED = 100
 ADDRESSES_EACH = 16
-# What limits cost is less than what a second differs from the next, or one process from another
-# that does the same: so many short turns, and in each round three pairs of servers, new ones.
+# The cost of limits is smaller than the variation between seconds and between equal processes, so
+# there are many short turns, and three new pairs of servers in each round.
 LIMIT_PAIRS = 3
 LIMIT_TURNS = 6
 
@@ -85,35 +85,41 @@ class Suite:
         pgbench.prepare(store, "main")
         start, directory = self._stack.enter_context, store.directory
         url, admin = store.url("main"), store.superuser_url("main")
-        self.two = self._target(start(service.ours(directory, url, 2)))
-        self.one = self._target(start(service.ours(directory, url, 1)))
+        self.two = self._target(start(service.serve_hlas(directory, url, 2)))
+        self.one = self._target(start(service.serve_hlas(directory, url, 1)))
+        self.shared = self.two
+        if service.REDIS:
+            redis = start(service.run_redis())
+            self.shared = self._target(
+                start(service.serve_hlas(directory, url, 2, REDIS_URL=redis))
+            )
         limit = f"{ALLOWED}/h"
         guarded = {
             "TRUSTED_PROXIES": "127.0.0.1/32",
             "RATE_LIMIT_MESSAGES_IP": limit,
             "RATE_LIMIT_SESSION_IP": limit,
         }
-        self.guarded = self._target(start(service.ours(directory, url, 1, **guarded)))
-        self.empty = self._target(start(service.empty(directory, url)))
-        self.plain_two = self._target(start(service.plain(directory, admin, 2)))
-        self.plain_one = self._target(start(service.plain(directory, admin, 1)))
-        self.large = start(service.ours(directory, store.url("large"), 2))
-        self.small = start(service.ours(directory, store.url("small"), 2))
+        self.guarded = self._target(start(service.serve_hlas(directory, url, 1, **guarded)))
+        self.empty = self._target(start(service.serve_empty(directory, url)))
+        self.plain_two = self._target(start(service.serve_plain(directory, admin, 2)))
+        self.plain_one = self._target(start(service.serve_plain(directory, admin, 1)))
+        self.large = start(service.serve_hlas(directory, store.url("large"), 2))
+        self.small = start(service.serve_hlas(directory, store.url("small"), 2))
         self._warm_up()
 
     def _target(self, served: service.Service) -> Target:
-        """Counted in the conversations that are written to: asked for again, there are others."""
+        """A target with the suite's conversations, because another query would return others."""
         return Target(served, self.store, "main", self.conversations)
 
     def _warm_up(self) -> None:
-        """Connections are opened and plans made before anything counts."""
+        """Open connections and prepare statements before the measurement."""
         sends = load.sends(self.conversations)
-        for target in (self.two, self.one, self.plain_two, self.plain_one):
+        for target in (self.two, self.shared, self.one, self.plain_two, self.plain_one):
             load.run(target.service.port, sends, connections=64, seconds=2)
-        # One key for all: it counts in each conversation by itself.
+        # The same key for all, because the scope of a key is one conversation.
         self.replays = load.sends(self.conversations, key="sent-before")
         if set(load.once(self.two.service.port, self.replays)) != {200}:
-            raise RuntimeError("what is to be replayed was not stored")
+            raise RuntimeError("the messages to be replayed were not stored")
         self.flood = load.sends(self.conversations, address=FLOOD)
         self.session_flood = load.session_opens(self.conversations, address=FLOOD)
         port = self.guarded.service.port
@@ -139,6 +145,7 @@ class Suite:
 
         turns = {
             "ours 2": writes(self.two),
+            **({"redis 2": writes(self.shared)} if service.REDIS else {}),
             "pgbench bare": lambda: self._pgbench("bare"),
             "pgbench single": lambda: self._pgbench("single"),
             "ours 1": writes(self.one),
@@ -152,7 +159,7 @@ class Suite:
             "history": reads(self.two, load.history_reads(self.conversations)),
             "sessions": reads(self.two, load.session_opens(self.conversations)),
         }
-        # There and back again: whoever came after another comes before it the next time.
+        # The order is reversed in every round.
         names = list(turns)
         for name in names if len(self.samples["ours 2"]) % 2 == 0 else reversed(names):
             self._take(name, turns[name]())
@@ -164,7 +171,9 @@ class Suite:
         with ExitStack() as stack:
             pair = []
             for name, changes in (("limited", {}), ("unlimited", off)):
-                served = stack.enter_context(service.ours(self.store.directory, url, 1, **changes))
+                served = stack.enter_context(
+                    service.serve_hlas(self.store.directory, url, 1, **changes)
+                )
                 pair.append((name, self._target(served)))
             for _, target in pair:
                 load.run(target.service.port, sends, connections=64, seconds=1)
@@ -188,18 +197,18 @@ class Suite:
             pause = self._pause(f"ours {name[-1]}", 0.5)
             sample = target.run(sends, seconds=self.plan.seconds, delay_ms=pause, writes=True)
             self._take(name, sample)
-        # Nothing but the database, at half of what it can do: what the machine itself allows.
+        # The database alone at half of its maximum rate, for comparison.
         for script in ("bare", "single"):
             rate = max(sample.rate for sample in self.samples[f"pgbench {script}"]) / 2
             self._take(f"half pgbench {script}", self._pgbench(script, rate))
 
     def _pause(self, name: str, share: float) -> int:
-        """How long each of 64 visitors waits for all together to be this share of the full load."""
+        """The pause of each of 64 visitors, in ms, that gives this share of the full load."""
         full = max(sample.rate for sample in self.samples[name])
         return max(1, round(64 / (full * share) * 1000))
 
     def _sizes(self) -> None:
-        # What the last round has added goes, so that few messages stay few.
+        # Removes the messages of the last round.
         self.store.fill("small", SMALL, 40)
         for name, served in (("small", self.small), ("large", self.large)):
             conversations = self.store.conversations(name, CONVERSATIONS)
@@ -208,7 +217,7 @@ class Suite:
             self._take(name, target.run(sends, seconds=self.plan.seconds, writes=True))
 
     def _flood(self) -> None:
-        """Visitors with an address each, alone and beside an address that is far over its limit."""
+        """Visitors with their own addresses, alone and beside an address far over its limit."""
         seconds = self.plan.seconds
         # The same requests through the same proxy, from other addresses.
         self._take("accepted", self.guarded.run(self._visits(), seconds=seconds, writes=True))
@@ -218,9 +227,9 @@ class Suite:
         port, pause = self.guarded.service.port, self._pause("ours 1", 0.5)
         sends = load.sends(self.conversations)
         for name, run in (
-            # As fast as it gets answers.
+            # As fast as responses arrive.
             ("flood", lambda: load.run_from(DIRECT_FLOOD, port, sends, 64, seconds + 2)),
-            # As fast as half the full load, whatever it is told.
+            # At half the full load, ignoring Retry-After.
             (
                 "proxied flood",
                 lambda: load.run(

@@ -1,4 +1,4 @@
-"""One measured run against one server, and the proof that nothing was lost or doubled in it."""
+"""One measured run against one server, and a check that nothing was lost or duplicated."""
 
 import time
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from bench.store import Conversation, Store
 
 @dataclass(frozen=True)
 class Sample:
-    """Requests a second; for each of them seconds, microseconds of processor, bytes of log."""
+    """Requests a second; per request: seconds, microseconds of CPU, bytes of WAL."""
 
     rate: float
     p50: float = 0.0
@@ -30,10 +30,10 @@ class Target:
     database: str
     conversations: list[Conversation]
 
-    def stored(self) -> int:
-        """What is stored when nothing is under way any more."""
+    def count_stored(self) -> int:
+        """Count stored messages when no request is in progress any more."""
         found = -1
-        while found != (now := self.store.stored(self.database, self.conversations)):
+        while found != (now := self.store.count_stored(self.database, self.conversations)):
             found = now
             time.sleep(0.1)
         return found
@@ -48,10 +48,10 @@ class Target:
         writes: bool = False,
         refused: bool = False,
     ) -> Sample:
-        """`writes`: every answer is a new message; `refused`: nearly every answer is a refusal."""
+        """`writes`: every request stores a message; `refused`: nearly every request is refused."""
         self.store.settle()
-        before = self.stored()
-        used = self._used()
+        before = self.count_stored()
+        used = self._measure_usage()
         outcome = load.run(
             self.service.port,
             requests,
@@ -59,8 +59,8 @@ class Target:
             seconds=seconds,
             delay_ms=delay_ms,
         )
-        now = self._used()
-        added = self.stored() - before
+        now = self._measure_usage()
+        added = self.count_stored() - before
         _check(outcome, added, connections if writes else 0, writes=writes, refused=refused)
         count = max(outcome.requests, 1)
         application, database, written = (
@@ -78,7 +78,7 @@ class Target:
             0 if refused else outcome.refused,
         )
 
-    def _used(self) -> tuple[float, float, float]:
+    def _measure_usage(self) -> tuple[float, float, float]:
         return (
             self.service.processor_seconds(),
             self.store.processor_seconds(),
@@ -93,7 +93,7 @@ def _check(
         raise RuntimeError(f"{outcome.broken} connections broke: {outcome}")
     if refused:
         return
-    # Requests that were under way when the clock stopped are stored and were not counted.
+    # Requests that were in progress at the end are stored, but not counted.
     acknowledged = outcome.accepted if writes else 0
     if not acknowledged <= added <= acknowledged + in_flight:
         raise RuntimeError(f"{acknowledged} acknowledged and {added} stored")

@@ -1,4 +1,4 @@
-"""Real parts for every test: one PostgreSQL for the run, a database of its own for each test."""
+"""Fixtures with real services: one PostgreSQL for the run, a database for each test."""
 
 import asyncio
 import io
@@ -17,7 +17,7 @@ import browsers
 import clusters
 import drafts
 import log_scan
-from cables import Cable, plugged
+from cables import Cable, open_cable
 from factories import Live, MakeLogins, Site, make_settings, make_site, serve_app, url_of
 from hlas import log
 from hlas.errors import Unavailable
@@ -28,8 +28,9 @@ from hlas.store.logins import APPLICATION, OPERATOR, Logins
 from hlas.store.migrations.roles import PURPOSE
 from hlas.store.writer import Writer
 from hlas.visitors.tokens import Session
+from scripted_agent import ScriptedAgent
 
-# Neither a test's data nor its speed depends on what this costs; durability tests start their own.
+# No fsync, for speed; tests of durability start their own server.
 FAST = {"fsync": "off", "max_connections": "300"}
 TEMPLATE = "hlas_template"
 
@@ -37,7 +38,7 @@ TEMPLATE = "hlas_template"
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[embedded.Server]:
     directory = Path(tempfile.mkdtemp(prefix="hlas-test-"))
-    # As root the server is another user, and must be able to pass.
+    # As root the server runs as another user, which must be able to enter the directory.
     directory.chmod(0o711)
     server = embedded.start(directory, settings=FAST)
     try:
@@ -77,7 +78,7 @@ async def database_url(
 
 @pytest_asyncio.fixture
 async def empty(postgres_server: embedded.Server) -> AsyncIterator[MakeLogins]:
-    """Make empty databases, each with an owner and a prefix of its own; drop them afterwards."""
+    """Create empty databases, each with an owner and a prefix of its own; drop them afterwards."""
     made: list[tuple[str, Logins]] = []
 
     async def make(rights: str = "createrole", **changes: str) -> Logins:
@@ -115,7 +116,7 @@ async def operators(database_url: str) -> AsyncIterator[Database]:
 
 
 async def _connect(database: Database) -> None:
-    """A machine that has other work takes longer to connect than a visitor would be let wait."""
+    """Retry for longer than a request would wait, because the machine may be busy."""
     async with asyncio.timeout(60):
         while True:
             try:
@@ -128,14 +129,14 @@ async def _connect(database: Database) -> None:
 
 @pytest.fixture
 def settings(database_url: str, request: pytest.FixtureRequest) -> Settings:
-    """Limits out of the way; `@pytest.mark.settings(max_json_body_bytes=1024)` overrides any."""
+    """Settings with limits off; `@pytest.mark.settings(max_json_body_bytes=1024)` overrides any."""
     marker = request.node.get_closest_marker("settings")
     return make_settings(database_url, **(marker.kwargs if marker else {}))
 
 
 @pytest.fixture
 def logs() -> Iterator[io.BytesIO]:
-    """Everything that is logged during the test, as JSON lines; searched for secrets at its end."""
+    """Everything logged during the test, as JSON lines; searched for secrets at the end."""
     stream = io.BytesIO()
     log_scan.forget()
     log.configure("debug", "json", stream)
@@ -153,19 +154,42 @@ async def live_server(settings: Settings, logs: io.BytesIO) -> AsyncIterator[Liv
 
 @pytest_asyncio.fixture
 async def site(live_server: Live, operators: Database) -> Site:
-    """An active tenant with one domain, and a visitor's session there."""
+    """An active tenant with one domain, and a visitor's session there; people answer."""
     return await make_site(live_server, operators)
+
+
+@pytest_asyncio.fixture
+async def answered(live_server: Live, operators: Database) -> Site:
+    """The same, and the agent answers."""
+    return await make_site(live_server, operators, handler="agent")
+
+
+@pytest_asyncio.fixture
+async def workers(
+    settings: Settings, logs: io.BytesIO, operators: Database
+) -> AsyncIterator[list[Live]]:
+    """Two workers on one database, whose agents stream what they are asked for."""
+    async with serve_app(settings, logs) as first, serve_app(settings, logs) as second:
+        for live in (first, second):
+            live.app.state.services.runner._agent = ScriptedAgent()
+        yield [first, second]
+
+
+@pytest_asyncio.fixture
+async def visit(workers: list[Live], operators: Database) -> Site:
+    """A visitor on the first of two workers."""
+    return await make_site(workers[0], operators, handler="agent")
 
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Path]:
-    with clusters.initialised() as path:
+    with clusters.make_data_dir() as path:
         yield path
 
 
 @pytest.fixture
 def data_dir(cluster: Path) -> Iterator[Path]:
-    """One cluster for all, at rest before and after each test."""
+    """One cluster for all tests, stopped before and after each."""
     yield cluster
     clusters.end(cluster)
 
@@ -179,7 +203,7 @@ async def _close_browsers() -> AsyncIterator[None]:
 
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A slow machine is no fault: where time is not the point there is plenty of it."""
+    """Long timeouts, for tests that do not measure time on a machine that may be slow."""
     monkeypatch.setattr(writer, "PATIENCE_SECONDS", 60.0)
     monkeypatch.setattr(writer, "STATEMENT_SECONDS", 60.0)
     monkeypatch.setattr(writer, "CONNECT_SECONDS", 60.0)
@@ -187,7 +211,7 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest_asyncio.fixture
 async def cable(database_url: str) -> AsyncIterator[Cable]:
-    async with plugged(database_url) as opened:
+    async with open_cable(database_url) as opened:
         yield opened
 
 

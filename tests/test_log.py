@@ -1,4 +1,4 @@
-"""Logs and metrics: one line in one shape for all that happens, and no series by accident."""
+"""Logs and metrics: one format for all log lines, and a bounded number of metric series."""
 
 import asyncio
 import io
@@ -18,7 +18,7 @@ from hlas import log
 
 
 async def test_request_event(site: Site) -> None:
-    """Every request leaves one line: its template, status, duration, tenant, conversation."""
+    """Every request logs one line with route, status, duration, tenant and conversation."""
     answer = await site.live.client.get(
         f"/widget/conversations/{site.conversation_id}/messages", headers=site.headers()
     )
@@ -35,7 +35,7 @@ async def test_request_event(site: Site) -> None:
 
 
 async def test_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every line has its own moment, to the millisecond, also when the clock is set back."""
+    """Every line has its own time in milliseconds, also after the clock was set back."""
     stream = io.BytesIO()
     monkeypatch.setattr(log, "_sink", log.Sink(stream))
     moments = {
@@ -55,7 +55,7 @@ async def test_time(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_request_id(live_server: Live) -> None:
-    """A good X-Request-Id is kept, any other is replaced; it is on every answer and line."""
+    """A valid X-Request-Id is kept, any other is replaced; it is on every response and line."""
     for given, kept in (
         ("abc-1.2_3", True),
         ("x" * 128, True),
@@ -83,7 +83,7 @@ async def test_request_id(live_server: Live) -> None:
 
 
 async def test_requests_do_not_mix(site: Site) -> None:
-    """Lines of concurrent requests carry their own ids, tenants and conversations."""
+    """Lines of concurrent requests have their own request ids, tenants and conversations."""
     names = [f"request-{number}" for number in range(20)]
     await asyncio.gather(
         *(
@@ -100,7 +100,7 @@ async def test_requests_do_not_mix(site: Site) -> None:
 
 
 async def test_crash(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Edge case 41: a crash is a 500 in our shape, logged by kind and place, never by message."""
+    """Edge case 41: a crash is a 500, logged with its type and location, never its message."""
     secret = "what the visitor wrote"
     log_scan.hear(secret)
 
@@ -118,7 +118,7 @@ async def test_crash(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_database_errors_stay_inside(site: Site, database_url: str) -> None:
-    """Edge case 41: what PostgreSQL says of a row is neither answered nor logged."""
+    """Edge case 41: messages of PostgreSQL about a row are neither returned nor logged."""
     owner = await asyncpg.connect(database_url)
     await owner.execute(
         "alter table messages add constraint ck_messages__planted check (content <> 'forbidden')"
@@ -131,7 +131,7 @@ async def test_database_errors_stay_inside(site: Site, database_url: str) -> Non
 
 
 def test_foreign_records(logs: io.BytesIO) -> None:
-    """Edge case 41: libraries' records come in our shape, without the values in them."""
+    """Edge case 41: records of libraries are logged in our format, without their values."""
     log_scan.hear("swordfish")
     logger = logging.getLogger("somebody.else")
     logger.warning("the password is %s", "swordfish")
@@ -145,7 +145,7 @@ def test_foreign_records(logs: io.BytesIO) -> None:
 
 
 def test_control_characters(logs: io.BytesIO) -> None:
-    """Edge case 41: a value with CR, LF or ESC in it stays one line of plain characters."""
+    """Edge case 41: a value with CR, LF or ESC is logged as one line of printable characters."""
     log.info("something", value="a\r\nb\x1b[31mc\x00\u2028")
     log.flush()
     assert len(logs.getvalue().splitlines()) == 1
@@ -153,7 +153,7 @@ def test_control_characters(logs: io.BytesIO) -> None:
 
 
 def test_console_control_characters() -> None:
-    """Edge case 41: the same holds on a terminal, where ESC would do something."""
+    """Edge case 41: the same in console format, where a terminal would interpret ESC."""
     stream = io.BytesIO()
     log.configure("info", "console", stream)
     log.info("something", value="a\r\nb\x1b[31mc")
@@ -176,7 +176,7 @@ def rubbish(randomness: random.Random) -> str:
 
 
 async def ask(live: Live, method: str, path: str, **headers: str) -> None:
-    """A request without a client in between: ten thousand of them take seconds, not minutes."""
+    """Call the application without an HTTP client: 10 000 requests take seconds, not minutes."""
     scope = {
         "type": "http",
         "http_version": "1.1",
@@ -203,8 +203,8 @@ async def ask(live: Live, method: str, path: str, **headers: str) -> None:
     await live.app(scope, receive, send)
 
 
-async def test_no_series_by_strangers(site: Site) -> None:
-    """Edge case 45: 10 000 random paths, origins and agents add no metric series."""
+async def test_requests_add_no_series(site: Site) -> None:
+    """Edge case 45: 10 000 random paths, origins and user agents add no metric series."""
     randomness = random.Random(45)
     methods = ("GET", "POST", "DELETE", "PROPFIND", "HEAD", "OPTIONS")
     live = site.live
@@ -232,7 +232,7 @@ async def test_no_series_by_strangers(site: Site) -> None:
 
 
 async def test_counters(site: Site) -> None:
-    """The contract's metrics are there and count."""
+    """The metrics of the contract exist and count."""
     await site.send("a counted text", key="counted-key")
     await site.send("a counted text", key="counted-key")
     await site.send("another text", key="counted-key")

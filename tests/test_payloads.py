@@ -1,4 +1,4 @@
-"""JSON from strangers."""
+"""JSON from untrusted clients."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ class Holder(BaseModel):
 
 
 def kind_of(value: Any) -> str:
-    """The kind of error that a value in metadata makes; empty when it is taken."""
+    """The type of error that a value in metadata causes; empty if it is accepted."""
     try:
         Holder.model_validate({"metadata": value})
     except ValidationError as error:
@@ -49,15 +49,15 @@ def kind_of(value: Any) -> str:
         b"//x\n{}",
     ],
 )
-def test_no_json(body: bytes) -> None:
-    """Edge case 34: what is not strict UTF-8 JSON is refused in our shape, whatever it is."""
+def test_invalid_json(body: bytes) -> None:
+    """Edge case 34: anything that is not strict UTF-8 JSON is refused in our error format."""
     with pytest.raises(InvalidRequest) as caught:
         payloads.loads(body)
-    assert caught.value.extra["errors"][0]["type"] in {"missing", "json_invalid"}
+    assert caught.value.errors[0]["type"] in {"missing", "json_invalid"}
 
 
 def test_duplicate_keys() -> None:
-    """Edge case 12: of duplicate keys the last one wins."""
+    """Edge case 12: if a key is repeated, the last value wins."""
     assert payloads.loads(b'{"a":1,"a":2}') == {"a": 2}
 
 
@@ -79,7 +79,7 @@ def test_duplicate_keys() -> None:
     ],
 )
 def test_metadata(value: Any, kind: str) -> None:
-    """Edge case 34: only what PostgreSQL can keep and browsers can read back is taken."""
+    """Edge case 34: only values that PostgreSQL can store and browsers can read are accepted."""
     assert kind_of(value) == kind
 
 
@@ -94,7 +94,7 @@ def test_depth() -> None:
 
 
 def test_error_holds_no_input() -> None:
-    """Edge case 34: an error tells the place and the kind, never what was sent."""
+    """Edge case 34: an error has the location and the type, never the input."""
     with pytest.raises(ValidationError) as caught:
         Holder.model_validate({"metadata": "swordfish"})
     found = payloads.invalid(caught.value)
@@ -103,8 +103,8 @@ def test_error_holds_no_input() -> None:
 
 @given(st.binary(max_size=200))
 def test_any_bytes(body: bytes) -> None:
-    """Edge case 34: any bytes are JSON or an InvalidRequest, nothing else."""
+    """Edge case 34: any bytes are parsed as JSON or raise InvalidRequest, nothing else."""
     try:
         payloads.loads(body)
     except InvalidRequest:
-        pass  # the one way to refuse
+        pass  # the only expected error

@@ -1,4 +1,4 @@
-"""Settings from the environment: good defaults, and one line for what is wrong."""
+"""Settings from the environment: defaults, and one line for an invalid value."""
 
 from pathlib import Path
 
@@ -14,14 +14,14 @@ SECRET = "a secret that is long enough for anybody"
 
 @pytest.fixture(autouse=True)
 def _clean(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """No variable and no .env of whoever runs the tests."""
+    """Remove variables and the .env of the developer."""
     monkeypatch.chdir(tmp_path)
     for name in Settings.model_fields:
         monkeypatch.delenv(name.upper(), raising=False)
 
 
 def test_defaults() -> None:
-    """The defaults are the contract's."""
+    """The defaults are those of the contract."""
     found = settings.load()
     assert found.embedded
     assert found.data_dir == Path(".hlas")
@@ -73,7 +73,7 @@ def test_defaults() -> None:
     ],
 )
 def test_bad_value(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
-    """Edge case 31: a bad value stops the start with one line that names its variable."""
+    """Edge case 31: an invalid value stops the start with one line that names the variable."""
     monkeypatch.setenv(name, value)
     if name == "DATABASE_URL":
         monkeypatch.setenv("WIDGET_SESSION_JWT_SECRET", SECRET)
@@ -85,14 +85,14 @@ def test_bad_value(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> No
 
 
 def test_secret_is_required(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a database of one's own a secret is required; the line says how to make one."""
+    """With DATABASE_URL a secret is required; the error says how to generate one."""
     monkeypatch.setenv("DATABASE_URL", "postgresql://localhost/hlas")
     with pytest.raises(ConfigurationError, match=r"^WIDGET_SESSION_JWT_SECRET: required .*openssl"):
         keys.from_settings(settings.load())
 
 
 def test_secrets_stay_secret(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither a representation nor an error shows a secret."""
+    """Neither repr nor an error contains a secret."""
     monkeypatch.setenv("WIDGET_SESSION_JWT_SECRET", SECRET)
     monkeypatch.setenv("WIDGET_SESSION_JWT_SECRETS", f"{SECRET}-2,{SECRET}-1")
     found = settings.load()
@@ -106,7 +106,7 @@ def test_secrets_stay_secret(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_password_stays_secret(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The password in an address is neither represented nor quoted in an error."""
+    """The password in a URL is neither in repr nor in an error."""
     monkeypatch.setenv("WIDGET_SESSION_JWT_SECRET", SECRET)
     monkeypatch.setenv("DATABASE_URL", "postgresql://hlas:swordfish@db.example/hlas")
     monkeypatch.setenv("REDIS_URL", "redis://:swordfish@cache.example")
@@ -115,7 +115,7 @@ def test_password_stays_secret(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_empty_means_default(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A variable that is set to nothing, as in a copied .env.example, is its default."""
+    """An empty variable, as in a copied .env.example, means the default."""
     for name in Settings.model_fields:
         monkeypatch.setenv(name.upper(), "")
     for name, value in settings.load():
@@ -126,7 +126,7 @@ def test_empty_means_default(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_off_and_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`off` switches a limit off; proxies are a list of networks."""
+    """`off` disables a limit; proxies are a list of networks."""
     monkeypatch.setenv("RATE_LIMIT_MESSAGES_IP", "off")
     monkeypatch.setenv("TRUSTED_PROXIES", "10.0.0.0/8, 2001:db8::/32,192.0.2.1")
     found = settings.load()
@@ -138,7 +138,7 @@ def test_off_and_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_env_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """.env counts, and the environment counts more."""
+    """.env is read, and the environment overrides it."""
     (tmp_path / ".env").write_text("MAX_MESSAGE_TEXT_LEN=5\nLOG_LEVEL=debug\nSOMEBODY_ELSES=1\n")
     monkeypatch.setenv("LOG_LEVEL", "error")
     found = settings.load()

@@ -1,3 +1,3 @@
-"""Hlas: a multi-tenant chat and voice agent that a site owner embeds with one script tag."""
+"""Hlas: a multi-tenant chat that a site owner embeds with one script tag."""
 
 __version__ = "0.1.0"

@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -33,7 +32,7 @@ ROUTERS = (
     health.router,
     reference.router,
 )
-# What the framework would answer by itself.
+# Errors of the framework itself.
 _HTTP: dict[int, type[errors.HlasError]] = {
     404: errors.NotFound,
     405: errors.MethodNotAllowed,
@@ -43,7 +42,7 @@ _HTTP: dict[int, type[errors.HlasError]] = {
 
 
 def create_app(settings: Settings, database_url: str | None = None) -> FastAPI:
-    """The whole service; `database_url` stands in for the settings' when it is embedded."""
+    """Create the service. `database_url` replaces that of the settings if it is embedded."""
     services = Services(settings, database_url or settings.database_url)
     readers = Readers(lambda: services.origins, services.tokens)
     traces = make_traces(settings.otel_exporter_otlp_endpoint, settings.trusted_proxies)
@@ -51,11 +50,12 @@ def create_app(settings: Settings, database_url: str | None = None) -> FastAPI:
     largest = settings.max_json_body_bytes
 
     @asynccontextmanager
-    async def lifespan(_: FastAPI) -> AsyncIterator[dict[str, Any]]:
+    async def lifespan(_: FastAPI) -> AsyncIterator[dict[str, object]]:
         async with services.open():
             yield {
                 "lane": Lane(widget.lines(services), finish, largest),
                 "connections": Connections(settings, services.metrics),
+                "end_streams": services.live.end_streams,
             }
         if traces is not None:
             await traces.close()
@@ -64,13 +64,13 @@ def create_app(settings: Settings, database_url: str | None = None) -> FastAPI:
     app = FastAPI(
         title="Hlas",
         version=hlas.__version__,
-        summary="Chat and voice for websites: retry-safe messages, exact limits, isolated tenants.",
+        summary="Chat for websites: retry-safe messages, exact limits, isolated tenants.",
         lifespan=lifespan,
         redirect_slashes=False,
         openapi_url=None,
         docs_url=None,
         redoc_url=None,
-        # We have logs and metrics of our own; asking whether its are on cost 2 % a request.
+        # We have our own logs and metrics; checking whether FastAPI's are on cost 2 % a request.
         telemetry={"tracing": False, "metrics": False, "logs": False},
         exception_handlers={HTTPException: _translate, RequestValidationError: _translate},
     )
@@ -89,7 +89,7 @@ def create_app(settings: Settings, database_url: str | None = None) -> FastAPI:
 
 
 async def _translate(_: Request, error: Exception) -> Response:
-    """The framework's own refusals as ours, which the driver answers like any other."""
+    """Turn the framework's errors into ours, which the driver renders like any other."""
     if isinstance(error, RequestValidationError):
         raise errors.InvalidRequest(
             [{"loc": list(problem["loc"]), "type": problem["type"]} for problem in error.errors()]
@@ -101,7 +101,7 @@ async def _translate(_: Request, error: Exception) -> Response:
 
 
 def from_environment() -> FastAPI:
-    """For worker processes: everything they need is in the environment."""
+    """Create the application in a worker process, from the environment."""
     settings = configuration.load()
     log.configure(settings.log_level, settings.log_format)
     app = create_app(settings, _embedded_url(settings) if settings.embedded else None)

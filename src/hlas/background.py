@@ -1,18 +1,20 @@
-"""Background work under supervision: what fails is logged, counted and started again."""
+"""Supervised background tasks: a task that fails is logged, counted and started again."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, TypeAlias, get_args
+from typing import Literal, Protocol, TypeAlias, get_args
 
 from hlas import log
 
 FIRST_PAUSE_SECONDS = 0.5
 LONGEST_PAUSE_SECONDS = 30.0
-# After this long without a failure the pauses start again from the first one.
+# After this long without a failure the pauses start at the shortest again.
 STEADY_SECONDS = 300.0
+# Work under way may end by itself: cancelling it would break its database connection.
+FINISH_SECONDS = 1.0
 
-# Every background task of a worker: a fixed set, because the names are values of a label.
+# Every background task of a worker. A fixed set, because the names are values of a label.
 TaskName = Literal[
     "writer",
     "limit_overrides",
@@ -21,15 +23,19 @@ TaskName = Literal[
     "traffic_cleanup",
     "key_cleanup",
     "retention",
+    "live",
+    "stream_checks",
+    "live_cleanup",
+    "runs",
 ]
 TASKS: tuple[TaskName, ...] = get_args(TaskName)
 
-Work: TypeAlias = Callable[[], Coroutine[Any, Any, object]]
+Work: TypeAlias = Callable[[], Coroutine[None, None, object]]
 Start: TypeAlias = Callable[[TaskName, Work], "asyncio.Task[object]"]
 
 
 def start_alone(name: TaskName, work: Work) -> "asyncio.Task[object]":
-    """Start work that nobody supervises."""
+    """Start a task without supervision."""
     return asyncio.create_task(work(), name=name)
 
 
@@ -41,9 +47,18 @@ class Meter(Protocol):
     def show_background(self, task: str, *, is_running: bool) -> None: ...
 
 
+@dataclass(frozen=True, slots=True)
+class TaskReport:
+    """Whether a task runs, and how often it has failed since the worker started."""
+
+    is_running: bool
+    failures: int
+
+
 @dataclass(slots=True)
 class _Status:
     is_running: bool = False
+    is_working: bool = False
     failures: int = 0
     failed_at: float = 0.0
     pause: float = 0.0
@@ -55,7 +70,8 @@ class Background:
     def __init__(self, meter: Meter) -> None:
         self._meter = meter
         self._statuses: dict[TaskName, _Status] = {}
-        self._tasks: list[asyncio.Task[object]] = []
+        self._tasks: dict[TaskName, asyncio.Task[object]] = {}
+        self._is_closing = False
 
     def start(self, name: TaskName, work: Work) -> "asyncio.Task[object]":
         """Run `work` until it returns; start it again whenever it fails."""
@@ -64,7 +80,7 @@ class Background:
     def every(
         self, seconds: float, name: TaskName, work: Work, *, first: float | None = None
     ) -> None:
-        """Run `work` again and again, `seconds` after it ended; the first time after `first`."""
+        """Run `work` repeatedly, `seconds` after it ended; the first time after `first`."""
         self._start(name, work, seconds, seconds if first is None else first)
 
     def _start(
@@ -75,17 +91,18 @@ class Background:
         task: asyncio.Task[object] = asyncio.create_task(
             self._supervise(name, work, seconds, first), name=name
         )
-        self._tasks.append(task)
+        self._tasks[name] = task
         return task
 
     async def _supervise(
         self, name: TaskName, work: Work, seconds: float | None, first: float
     ) -> object:
-        pause = first
+        pause, status = first, self._statuses[name]
         try:
             while True:
                 await asyncio.sleep(pause)
                 self._show(name, is_running=True)
+                status.is_working = True
                 try:
                     await work()
                 except (Exception, asyncio.CancelledError) as error:
@@ -93,14 +110,16 @@ class Background:
                         raise
                     pause = self._fail(name, error)
                 else:
-                    if seconds is None:
+                    if seconds is None or self._is_closing:
                         return None
                     pause = seconds
+                finally:
+                    status.is_working = False
         finally:
             self._show(name, is_running=False)
 
     def _fail(self, name: TaskName, error: BaseException) -> float:
-        """Tell of a failure; returns the seconds to wait before the next try."""
+        """Log and count a failure; returns the seconds to wait before the next attempt."""
         status = self._statuses[name]
         now = asyncio.get_running_loop().time()
         if status.failures and now - status.failed_at < STEADY_SECONDS:
@@ -111,7 +130,7 @@ class Background:
         status.failures += 1
         self._show(name, is_running=False)
         self._meter.count_background_failure(name)
-        # The kind and the place, never the message: it may quote what a visitor wrote.
+        # The type and the location, never the message, which may quote a visitor.
         log.error(
             "background_failed",
             task=name,
@@ -125,21 +144,30 @@ class Background:
         self._statuses[name].is_running = is_running
         self._meter.show_background(name, is_running=is_running)
 
-    def report(self) -> dict[str, dict[str, Any]]:
-        """Which tasks run now, and how often each has failed since the worker started."""
+    def report(self) -> dict[TaskName, TaskReport]:
+        """The state of every task that was started."""
         return {
-            name: {"is_running": status.is_running, "failures": status.failures}
+            name: TaskReport(status.is_running, status.failures)
             for name, status in self._statuses.items()
         }
 
     async def close(self) -> None:
         """Stop all tasks; returns when none is left."""
-        for task in self._tasks:
+        self._is_closing = True
+        working = [
+            self._tasks[name] for name, status in self._statuses.items() if status.is_working
+        ]
+        for task in self._tasks.values():
+            if task not in working:
+                task.cancel()
+        if working:
+            await asyncio.wait(working, timeout=FINISH_SECONDS)
+        for task in working:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
 
 
 def _is_stopping() -> bool:
-    """Whether this task is cancelled; a cancelled call inside the work is a failure like others."""
+    """Whether this task is cancelled; a cancelled call inside the work is an ordinary failure."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0

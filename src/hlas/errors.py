@@ -1,6 +1,6 @@
 """Every error as a class: status, stable code, and as docstring the message that users read."""
 
-from typing import Any, ClassVar
+from typing import ClassVar, TypedDict
 
 
 class HlasError(Exception):
@@ -9,7 +9,7 @@ class HlasError(Exception):
     status: ClassVar[int] = 500
     code: ClassVar[str] = "internal_error"
 
-    def __init__(self, *, headers: dict[str, str] | None = None, **extra: Any) -> None:
+    def __init__(self, *, headers: dict[str, str] | None = None, **extra: object) -> None:
         super().__init__(self.code)
         self.headers = headers or {}
         self.extra = extra
@@ -18,7 +18,7 @@ class HlasError(Exception):
     def message(self) -> str:
         return " ".join((self.__doc__ or "").split())
 
-    def body(self, request_id: str) -> dict[str, Any]:
+    def body(self, request_id: str) -> dict[str, object]:
         return {
             "detail": self.code,
             "message": self.message,
@@ -47,14 +47,22 @@ class HeadersTooLarge(HlasError):
         super().__init__(headers={"Connection": "close"})
 
 
+class Fault(TypedDict):
+    """The location of a problem in a request, and its type."""
+
+    loc: list[str | int]
+    type: str
+
+
 class InvalidRequest(HlasError):
     """The request is invalid; `errors` lists the location and type of each problem."""
 
     status = 422
     code = "invalid_request"
 
-    def __init__(self, errors: list[dict[str, Any]]) -> None:
+    def __init__(self, errors: list[Fault]) -> None:
         super().__init__(errors=errors)
+        self.errors = errors
 
     @classmethod
     def at(cls, *loc: str | int, kind: str) -> "InvalidRequest":
@@ -281,6 +289,13 @@ class ConversationClosed(HlasError):
 
     status = 403
     code = "conversation_closed"
+
+
+class TakenOver(HlasError):
+    """A person answers this conversation; the agent does not."""
+
+    status = 409
+    code = "taken_over"
 
 
 class TenantMismatch(HlasError):

@@ -4,16 +4,16 @@ import asyncio
 import logging
 import sys
 import time
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar, Token
 from functools import lru_cache, partial
-from typing import Any, BinaryIO, Final
+from typing import BinaryIO, Final
 
 import orjson
 
 # What is known of the request under way; every line logged meanwhile carries it.
-_context: ContextVar[dict[str, Any]] = ContextVar("hlas_request")
-_nowhere: Final[dict[str, Any]] = {}
+_context: ContextVar[dict[str, str]] = ContextVar("hlas_request")
+_nowhere: Final[dict[str, str]] = {}
 
 
 class Sink:
@@ -40,7 +40,7 @@ class Sink:
             self._stream.flush()
 
 
-Line = dict[str, Any]
+Line = dict[str, object]
 Renderer = Callable[[Line], bytes]
 
 _json: Renderer = partial(orjson.dumps, default=repr)
@@ -51,12 +51,14 @@ _COLOURS: Final = {"debug": "2", "info": "32", "warning": "33", "error": "31"}
 
 def _console(line: Line) -> bytes:
     """For people at a terminal."""
-    moment, level, event = str(line.pop("time"))[11:19], line.pop("level"), line.pop("event")
+    moment, level, event = (str(line.pop(name)) for name in ("time", "level", "event"))
     fields = " ".join(f"{name}=\x1b[36m{_printable(value)}\x1b[0m" for name, value in line.items())
-    return f"\x1b[2m{moment}\x1b[0m \x1b[{_COLOURS[level]}m{event:<24}\x1b[0m {fields}".encode()
+    return (
+        f"\x1b[2m{moment[11:19]}\x1b[0m \x1b[{_COLOURS[level]}m{event:<24}\x1b[0m {fields}".encode()
+    )
 
 
-def _printable(value: Any) -> str:
+def _printable(value: object) -> str:
     # A terminal obeys escape codes, so nothing unprintable reaches it as it is.
     text = str(value)
     return text if text.isprintable() else repr(text)
@@ -89,7 +91,7 @@ class _Foreign(logging.Handler):
     """Other libraries' records in our shape: where and how bad, and never the values in them."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        fields: dict[str, Any] = {"logger": record.name, "detail": _first_line(record)}
+        fields: dict[str, object] = {"logger": record.name, "detail": _first_line(record)}
         if record.exc_info and record.exc_info[0]:
             fields["error"] = record.exc_info[0].__name__
         report = error if record.levelno >= logging.ERROR else warning
@@ -121,56 +123,61 @@ def _second(second: int) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second))
 
 
-def _log(level: str, number: int, event: str, fields: MutableMapping[str, Any]) -> None:
+def _log(level: str, number: int, event: str, fields: Line) -> None:
     """Two lines are written for each message, and a library for this cost a third of it."""
     if number >= _threshold:
-        line = {"time": _now(), "level": level, "event": event, **fields, **_context.get(_nowhere)}
+        line: Line = {
+            "time": _now(),
+            "level": level,
+            "event": event,
+            **fields,
+            **_context.get(_nowhere),
+        }
         _sink.write(_render(line))
 
 
-def debug(event: str, **fields: Any) -> None:
+def debug(event: str, **fields: object) -> None:
     _log("debug", logging.DEBUG, event, fields)
 
 
-def info(event: str, **fields: Any) -> None:
+def info(event: str, **fields: object) -> None:
     _log("info", logging.INFO, event, fields)
 
 
-def warning(event: str, **fields: Any) -> None:
+def warning(event: str, **fields: object) -> None:
     _log("warning", logging.WARNING, event, fields)
 
 
-def error(event: str, **fields: Any) -> None:
+def error(event: str, **fields: object) -> None:
     _log("error", logging.ERROR, event, fields)
 
 
-def bind(**fields: Any) -> None:
+def bind(**fields: str) -> None:
     """Let every further line of this request carry these."""
     _context.get({}).update(fields)
 
 
-def enter(fields: dict[str, Any]) -> Token[dict[str, Any]]:
+def enter(fields: dict[str, str]) -> Token[dict[str, str]]:
     """Every line is about this request from now on, until `leave` or the end of the task."""
     return _context.set(fields)
 
 
-def leave(token: Token[dict[str, Any]]) -> None:
+def leave(token: Token[dict[str, str]]) -> None:
     _context.reset(token)
 
 
-def current() -> Mapping[str, Any]:
+def current() -> Mapping[str, str]:
     """All that is bound to the request under way."""
-    bound: Mapping[str, Any] = _context.get(_nowhere)
-    return bound
+    return _context.get(_nowhere)
 
 
-def known(name: str) -> Any:
+def known(name: str) -> str | None:
     """What is bound under a name to the request under way, if anything is."""
     return _context.get(_nowhere).get(name)
 
 
 def request_id() -> str:
-    return str(current().get("request_id", ""))
+    return current().get("request_id", "")
 
 
 def find_place(error: BaseException) -> str:

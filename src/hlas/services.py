@@ -5,13 +5,18 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
 import asyncpg
+import uuid_utils
 
 from hlas.agent import Agent
 from hlas.agent import knowledge as knowledge_agent
+from hlas.agent.runner import TICK_SECONDS as RUNS_SECONDS
+from hlas.agent.runner import Runner
 from hlas.background import Background
 from hlas.conversations import messages
+from hlas.conversations.live import CHECK_SECONDS, CLEANUP_SECONDS, TICK_SECONDS, Live
 from hlas.errors import HlasError, Unavailable
 from hlas.http.gate import OVERRIDES_SECONDS, Gate
+from hlas.http.streams import OpenStreams
 from hlas.limits import Limiter, MemoryLimiter
 from hlas.observe.incidents import Watch
 from hlas.observe.metrics import SHARE_SECONDS, Metrics
@@ -46,6 +51,7 @@ class Services:
     operators: Database
     tenant_admins: Database
     writer: Writer
+    runner: Runner
     origins: Origins
     known_secrets: KnownSecrets
     agent: Agent
@@ -61,6 +67,10 @@ class Services:
         self.limiter = self._make_limiter()
         self.gate = Gate(settings, self.limiter, self.metrics)
         self.readiness = Shared(self._is_ready)
+        # Owns runs and tells the other workers what it changes.
+        self.worker = str(uuid_utils.uuid4())
+        self.live = Live(self.worker)
+        self.streams = OpenStreams(settings, self.metrics)
         self._logins = Logins.from_settings(settings, database_url)
 
     def _count_incident(self, kind: str) -> None:
@@ -104,16 +114,27 @@ class Services:
             )
             stack.push_async_callback(self.agents.close)
             self.agent = knowledge_agent.KnowledgeAgent(self.agents)
+            self.live.connect(self.database, self.operators)
+            stack.push_async_callback(self.live.close)
             stack.push_async_callback(self.limiter.aclose)
             stack.push_async_callback(self._flush_traffic)
             stack.callback(self.metrics.hand_over)
             stack.push_async_callback(self.background.close)
-            self._start_background()
             self.writer = Writer(
-                logins, APPLICATION, on_batch=self.metrics.batch, start=self.background.start
+                logins,
+                APPLICATION,
+                worker=self.worker,
+                on_batch=self.metrics.batch,
+                start=self.background.start,
             )
-            # Closed first: the queue drains while everything it needs is still there.
+            self.runner = self.writer.listener = Runner(
+                self.live, self.writer, self.agent, self.database, self.operators, self.metrics
+            )
+            # In reverse: runs finish, the queue drains, and what is left is released.
+            stack.push_async_callback(self.runner.release)
             stack.push_async_callback(self.writer.close)
+            stack.push_async_callback(self.runner.finish)
+            self._start_background()
             yield
 
     def _start_background(self) -> None:
@@ -139,6 +160,10 @@ class Services:
             lambda: retention.run(operators),
             first=FIRST_RETENTION_SECONDS,
         )
+        every(TICK_SECONDS, "live", self.live.tick)
+        every(CHECK_SECONDS, "stream_checks", self.live.check)
+        every(CLEANUP_SECONDS, "live_cleanup", self.live.clean_up)
+        every(RUNS_SECONDS, "runs", self.runner.tick)
 
     async def _is_ready(self) -> bool:
         """The database answers and its schema is the one this code needs."""

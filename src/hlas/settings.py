@@ -2,7 +2,7 @@
 
 import re
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 from urllib.parse import parse_qsl, urlsplit
 
 from pydantic import (
@@ -25,15 +25,15 @@ class ConfigurationError(Exception):
     """A setting is invalid; the message is one line that names the variable."""
 
 
-def _parse_limit(value: Any) -> Any:
+def _parse_limit(value: object) -> object:
     return Limit.parse(value) if isinstance(value, str) else value
 
 
-def _parse_proxies(value: Any) -> Any:
+def _parse_proxies(value: object) -> object:
     return TrustedProxies.parse(value) if isinstance(value, str) else value
 
 
-def _split_secrets(value: Any) -> Any:
+def _split_secrets(value: object) -> object:
     if not isinstance(value, str):
         return value
     return tuple(part.strip() for part in value.split(",") if part.strip())
@@ -43,7 +43,7 @@ _HOST = re.compile(r"(?:\[[0-9A-Fa-f:.%]+\]|[^\[\]:]*)(?::([0-9]{1,5}))?")
 
 
 def _check_address(value: str, schemes: frozenset[str], start: str) -> str:
-    """An address that every library can read; an error of theirs would quote its password."""
+    """Require an address that every library can parse: their errors would quote its password."""
     if value and value.partition("://")[0] not in schemes:
         raise ValueError(f"must start with {start}")
     try:
@@ -171,6 +171,12 @@ class Settings(BaseSettings):
         Limit(600, 60),
         description="history, session refreshes, metrics and other reads by one address",
     )
+    rate_limit_streams_ip: int = Field(
+        30, ge=0, le=100_000, description="streams open at once from one address; 0: no limit"
+    )
+    rate_limit_streams_conversation: int = Field(
+        10, ge=0, le=100_000, description="streams open at once of one conversation; 0: no limit"
+    )
     rate_limit_admin_key: RateLimit = Field(
         Limit(600, 60), description="requests with one administrator's key"
     )
@@ -257,10 +263,10 @@ class Settings(BaseSettings):
         return not self.database_url
 
 
-def load(**overrides: Any) -> Settings:
+def load() -> Settings:
     """Read the settings from the environment; raise ConfigurationError for an invalid one."""
     try:
-        return Settings(**overrides)
+        return Settings()
     except ValidationError as error:
         first = error.errors()[0]
         name = "_".join(str(part) for part in first["loc"][:1]).upper()

@@ -1,4 +1,4 @@
-"""The API is what its OpenAPI document says."""
+"""The API matches its OpenAPI document."""
 
 import asyncio
 from dataclasses import dataclass
@@ -37,7 +37,7 @@ def operations() -> list[tuple[str, str, dict[str, Any]]]:
 
 
 def test_every_operation_is_described() -> None:
-    """Edge case 42: every operation has a summary, its answers, and the error shape for errors."""
+    """Edge case 42: every operation has a summary, its responses and the error schema."""
     found = operations()
     assert len(found) >= 9
     for method, path, operation in found:
@@ -50,7 +50,7 @@ def test_every_operation_is_described() -> None:
 
 
 def test_limited_routes() -> None:
-    """Edge case 42: what can be limited or too large says so."""
+    """Edge case 42: routes for sessions and messages document their limits and size errors."""
     for method, path, operation in operations():
         if (method, path) in {("post", "/widget/session"), ("post", "/widget/messages")}:
             assert {"408", "413", "415", "422", "429", "503"} <= set(operation["responses"])
@@ -58,7 +58,7 @@ def test_limited_routes() -> None:
 
 @dataclass(frozen=True)
 class Asker:
-    """Who asks, and what is theirs: ids that chance would never hit."""
+    """The caller, with ids that random input would never hit."""
 
     live: Live
     headers: dict[str, str]
@@ -66,7 +66,7 @@ class Asker:
 
 
 async def _fuzz(asker: Asker, path: str, examples: int) -> None:
-    """Ask an operation with what its description allows and what it does not."""
+    """Call an operation with inputs that its description allows and that it does not."""
     schema = schemathesis.openapi.from_dict(asker.live.app.openapi())
     schema.config.update(base_url=asker.live.url)
 
@@ -105,7 +105,7 @@ CHECKS = [
     described.content_type_conformance,
     described.response_schema_conformance,
 ]
-# After these there would be nothing left to ask about.
+# These would remove what the other operations need.
 FAREWELLS = {("delete", "/admin/tenants/{slug}")}
 
 
@@ -139,13 +139,13 @@ UNLIMITED = {"rate_limit_admin_key": "off", "rate_limit_admin_denied_ip": "off"}
 
 
 async def test_fuzz(site: Site) -> None:
-    """Edge case 42: no 5xx, no undocumented status or shape, whatever the visitors' routes get."""
+    """Edge case 42: the visitors' routes return no 5xx and no undocumented status or body."""
     await _fuzz_widget(site, 15)
 
 
 @pytest.mark.settings(**UNLIMITED)
 async def test_fuzz_admin(site: Site, operators: Database) -> None:
-    """Edge case 42: the same for the routes of administrators, with either kind of key."""
+    """Edge case 42: the same for the administrators' routes, with both kinds of keys."""
     await _fuzz_admin(site, operators, 2)
 
 

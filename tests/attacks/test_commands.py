@@ -1,4 +1,4 @@
-"""A second attack, on operators: secrets in what a command says, texts that drive a terminal."""
+"""Attacks on operators: secrets in the output of commands, texts that control a terminal."""
 
 import stat
 from pathlib import Path
@@ -17,7 +17,7 @@ from hlas.visitors.keys import FileKeys
 from processes import environment, hlas
 
 PASSWORD = "swordfish"
-# A password that nobody encoded, and what else people get wrong in an address.
+# Passwords that are not encoded, and other common mistakes in an address.
 ADDRESSES = {
     "number sign": "{scheme}://hlas:swordfish#1@127.0.0.1/hlas",
     "number sign in the middle": "{scheme}://hlas:sword#swordfish@127.0.0.1/hlas",
@@ -48,7 +48,7 @@ VARIABLES = {
 def test_addresses(
     name: str, address: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Edge case 31: one line that names the variable, and nothing of what it holds."""
+    """Edge case 31: one line that names the variable, and nothing of its value."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv(name, address.format(scheme=VARIABLES[name]))
     with pytest.raises(settings.ConfigurationError) as raised:
@@ -71,14 +71,14 @@ GOOD_ADDRESSES = (
 
 @pytest.mark.parametrize("address", GOOD_ADDRESSES)
 def test_good_addresses(address: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """What libraries can read is left to them."""
+    """Addresses that the libraries can parse are accepted."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("DATABASE_URL", address)
     assert settings.load().database_url == address
 
 
-def test_a_command_says_no_password(tmp_path: Path) -> None:
-    """The same as people see it: one line, no traceback."""
+def test_no_command_prints_a_password(tmp_path: Path) -> None:
+    """The same on the command line: one line, no traceback."""
     address = ADDRESSES["number sign"].format(scheme="postgresql")
     for arguments in (("migrate",), ("tenant", "list"), ("doctor",), ("backup", "x.tar")):
         done = hlas(*arguments, cwd=tmp_path, **environment(address))
@@ -90,7 +90,7 @@ def test_a_command_says_no_password(tmp_path: Path) -> None:
 
 
 def test_environment_file(tmp_path: Path) -> None:
-    """A line break in a value of .env is no second setting, and says nothing of the first."""
+    """A line break in a value of .env adds no second setting, and the error does not quote it."""
     (tmp_path / ".env").write_text(
         'LOG_LEVEL="loud\nDATABASE_URL=postgresql://hlas:swordfish@127.0.0.1:1/hlas"\n'
     )
@@ -102,7 +102,7 @@ def test_environment_file(tmp_path: Path) -> None:
 
 
 def test_secrets_are_kept_from_others(tmp_path: Path) -> None:
-    """Through a link, in a directory for all, over a planted link: the file is new, ours, 0600."""
+    """Through a link, in a shared directory, over a planted link: the file is new, ours, 0600."""
     real, link, victim = tmp_path / "real", tmp_path / "link", tmp_path / "victim"
     real.mkdir()
     real.chmod(0o777)
@@ -118,12 +118,12 @@ def test_secrets_are_kept_from_others(tmp_path: Path) -> None:
     assert stat.S_IMODE((real / "widget-secrets.json").stat().st_mode) == 0o600
 
 
-# What moves a cursor, hides or turns text round: C0, C1 as one character, overrides, separators.
+# Characters that move the cursor, hide or reverse text: C0, C1, overrides, separators.
 DRIVING = ("\x1b[2J", "\x9b2J", "\x9d0;x\x9c", "\x7f", "\u202e", "\u2066", "\u2028", "\x85", "\r")
 
 
 async def test_terminal(operators: Database, database_url: str, tmp_path: Path) -> None:
-    """A tenant's texts are shown to operators, and drive no terminal; JSON says them exactly."""
+    """Texts of a tenant cannot control the operator's terminal; JSON has them unchanged."""
     text = f"before {''.join(DRIVING)} behind"
     change = Change("Eve", None)
     added = await tenants.add(operators, "Shop", "shop", ["shop.example"], change=change)

@@ -1,4 +1,4 @@
-"""A second attack, on framing: one answer for each request, in order, none for a body."""
+"""Attacks on framing: one response for each request, in order, none for bytes of a body."""
 
 import asyncio
 import itertools
@@ -28,7 +28,7 @@ def no_faults(live: Live) -> bool:
 
 
 async def test_refused(live_server: Live) -> None:
-    """Edge case 46: what can be read in two ways is a 400, the last answer on its connection."""
+    """Edge case 46: an ambiguous request is a 400, the last response on its connection."""
     attacks = list(make_refused())
     assert len(attacks) >= 140
     await fire(live_server.url, attacks)
@@ -36,7 +36,7 @@ async def test_refused(live_server: Live) -> None:
 
 
 async def test_answered(live_server: Live) -> None:
-    """Edge case 46: bodies that nobody reads are no requests, whatever the method and the route."""
+    """Edge case 46: unread bodies are never parsed as requests, for any method and route."""
     attacks = list(make_answered())
     assert len(attacks) >= 55
     await fire(live_server.url, attacks)
@@ -44,7 +44,7 @@ async def test_answered(live_server: Live) -> None:
 
 
 async def test_pipelined(site: Site) -> None:
-    """Edge case 46: earlier requests keep their answers and their order."""
+    """Edge case 46: earlier requests keep their responses and their order."""
     session = request(
         "POST", "/widget/session", f"Origin: {site.origin}", "Content-Length: 2", body=b"{}"
     )
@@ -55,7 +55,7 @@ async def test_pipelined(site: Site) -> None:
 
 
 async def finish(url: str, first: bytes, rest: bytes) -> tuple[int, bytes]:
-    """The status of the first part, and all that is said to the rest until the connection ends."""
+    """The first status, and all bytes that follow until the connection ends."""
     reader, writer = await connect(url)
     writer.write(first)
     async with asyncio.timeout(20):
@@ -69,7 +69,7 @@ async def finish(url: str, first: bytes, rest: bytes) -> tuple[int, bytes]:
 @pytest.mark.settings(rate_limit_messages_ip="1/h")
 @pytest.mark.parametrize("bad", BAD_BODIES.values(), ids=BAD_BODIES)
 async def test_answered_before_its_body_broke(site: Site, bad: bytes) -> None:
-    """Edge case 46: a request that has its answer gets no second one for the rest of its body."""
+    """Edge case 46: a request that was answered gets no second response for its broken body."""
     assert (await site.send()).status_code == 200
     for path, status in (
         (NOTHING, 404),
@@ -93,7 +93,7 @@ ENDLESS = {
 @pytest.mark.parametrize(("start", "piece"), ENDLESS.values(), ids=ENDLESS)
 @pytest.mark.parametrize("path", [NOTHING, "/widget/session"])
 async def test_endless(live_server: Live, path: str, start: bytes, piece: bytes) -> None:
-    """Edge case 35: what is neither header nor body is bounded, too: it is read into memory."""
+    """Edge case 35: chunk sizes, extensions and trailers are bounded, because they use memory."""
     reader, writer = await connect(live_server.url)
     writer.write(chunked(start, path=path))
     sent = 0
@@ -103,22 +103,22 @@ async def test_endless(live_server: Live, path: str, start: bytes, piece: bytes)
             await writer.drain()
             sent += len(piece) * 64
     except ConnectionError:
-        pass  # what must happen
+        pass  # expected
     writer.close()
     reader.feed_eof()
-    # What the server reads while it lingers, and what the kernels hold.
+    # What the server reads while it lingers, and the buffers of the kernels.
     assert sent < 2**24, "the server reads on and on"
 
 
 async def test_expect_in_http_1_0(site: Site) -> None:
-    """RFC 9110: HTTP/1.0 knows no 100, and would take it for the answer."""
+    """RFC 9110: an HTTP/1.0 client would take 100 for the final response."""
     lines = (b"Origin: " + site.origin.encode(), b"Expect: 100-continue", b"Content-Length: 2")
     sent = head(b"POST /widget/session HTTP/1.0", *lines)
     await fire(site.live.url, [attack("expects", sent, b"{}", says=[200])])
 
 
 def make_random(site: Site, seed: int) -> Attack:
-    """Up to 40 requests of all kinds, perhaps one that cannot be read, cut into random packets."""
+    """Up to 40 requests of all kinds, perhaps an unreadable one, cut into random packets."""
     chance = random.Random(seed)
     origin = f"Origin: {site.origin}"
     pool = (
@@ -139,7 +139,7 @@ def make_random(site: Site, seed: int) -> Attack:
 
 
 async def test_random(site: Site) -> None:
-    """Edge case 46: the same in any order and any pieces."""
+    """Edge case 46: the same in random order and random packets."""
     await fire(site.live.url, [make_random(site, seed) for seed in range(100)])
     assert no_faults(site.live)
 

@@ -1,4 +1,4 @@
-"""A second attack, on what proves who somebody is: tokens, identities, keys, cookies, forms."""
+"""Attacks on authentication: tokens, identities, keys, cookies, forms."""
 
 import base64
 import itertools
@@ -12,7 +12,7 @@ import orjson
 import pytest
 
 import log_scan
-from administration import everything, make_desk
+from administration import dump_state, make_desk
 from attacks import Answer, play, split
 from browsers import Browser, make_browser
 from factories import Live, Site, make_site
@@ -32,9 +32,9 @@ def header(**changes: Any) -> dict[str, Any]:
 
 
 def make_tokens(good: str, doctor: str) -> dict[str, tuple[str, str]]:
-    """Name, what stands in Authorization, and the code of the refusal."""
+    """Name, Authorization header, and expected error code."""
     claims = orjson.dumps(jwt.decode(good, options={"verify_signature": False}))
-    # As whoever knows the secret and the claims would write it, but for one thing.
+    # A correct token, as somebody with the secret would sign it, except for one change.
     forged = {
         "kid is a path": forge(header(kid="../../../dev/null"), claims, b""),
         "kid is a query": forge(header(kid="x' union select 'a"), claims, b"a"),
@@ -91,10 +91,10 @@ async def ask(url: str, method: str, path: str, *lines: str, body: bytes = b"") 
 
 @pytest.mark.settings(rate_limit_admin_denied_ip="off")
 async def test_tokens(site: Site, operators: Database) -> None:
-    """Edge case 39: none of them is a token, on any route, and nothing is read or written."""
+    """Edge case 39: none is accepted on any route, and nothing is read or written."""
     tried = make_tokens(site.session["token"], probes.issue(log_scan.SECRET))
     assert len(tried) >= 35
-    before = await everything(operators)
+    before = await dump_state(operators)
     routes = (
         ("GET", "/widget/whoami", b""),
         ("POST", "/widget/messages", b'{"text":"x"}'),
@@ -106,7 +106,7 @@ async def test_tokens(site: Site, operators: Database) -> None:
         lines = (f"Origin: {site.origin}", f"Authorization: {value}")
         answer = await ask(site.live.url, method, path, *lines, body=body)
         assert (answer.status, answer.detail) == (401, code), (name, path)
-    assert await everything(operators) == before
+    assert await dump_state(operators) == before
 
 
 def make_identities(server: Server, slug: str, session_token: str) -> dict[str, str]:
@@ -147,7 +147,7 @@ def make_identities(server: Server, slug: str, session_token: str) -> dict[str, 
 
 
 async def test_identities(site: Site, operators: Database) -> None:
-    """Edge case 39: nobody is a visitor whom the tenant's key has not signed for."""
+    """Edge case 39: only an identity that the tenant's key has signed is accepted."""
     server, foreign = Server(), Server()
     other = await make_site(site.live, operators)
     for one, signer in ((site, server), (other, foreign)):
@@ -158,20 +158,20 @@ async def test_identities(site: Site, operators: Database) -> None:
     tried["another tenant's"] = foreign.sign("eva", site.slug)
     tried["for another tenant"] = server.sign("eva", other.slug)
     assert len(tried) >= 30
-    before = await everything(operators)
+    before = await dump_state(operators)
     for name, identity in tried.items():
         body = orjson.dumps({"identity": identity, "visitor_id": "eva"})
         answer = await ask(
             site.live.url, "POST", "/widget/session", f"Origin: {site.origin}", body=body
         )
         assert (answer.status, answer.detail) == (401, "invalid_identity"), name
-    assert await everything(operators) == before
+    assert await dump_state(operators) == before
     assert (await site.open(identity=server.sign("eva", site.slug)))["token"]
 
 
 @pytest.mark.settings(rate_limit_admin_denied_ip="off")
 async def test_admin_keys(site: Site, operators: Database) -> None:
-    """Every spelling but the one is no key: nothing is trimmed, folded or taken from elsewhere."""
+    """Only the exact key is accepted: nothing is trimmed, folded or read from elsewhere."""
     key = (await make_desk(site.live, operators)).key
     log_scan.hear(key)
     spoiled = {
@@ -232,7 +232,7 @@ COOKIES = {
 @pytest.mark.settings(trusted_proxies="127.0.0.0/8", rate_limit_admin_denied_ip="off")
 @pytest.mark.parametrize("over_tls", [False, True])
 async def test_cookies(site: Site, operators: Database, over_tls: bool) -> None:  # noqa: FBT001  # of pytest
-    """Edge case 53: a cookie counts under its exact name and once, so no other host plants one."""
+    """Edge case 53: a cookie counts only under its exact name and once; others cannot set it."""
     browser = await make_browser(site.live, operators)
     value = browser.client.cookies["hlas_console"]
     name = "__Host-hlas_console" if over_tls else "hlas_console"
@@ -252,7 +252,7 @@ async def test_cookies(site: Site, operators: Database, over_tls: bool) -> None:
     for kind, cookie in COOKIES.items():
         line = f"Cookie: {cookie.format(**fields)}"
         answer = await ask(site.live.url, "GET", "/console/tenants", line, *lines)
-        # The parser itself takes away a tab before a value.
+        # The parser itself removes a tab before a value.
         assert answer.status == (200 if kind == "tab before" else 303), kind
     if over_tls:
         bare = await ask(site.live.url, "GET", "/console", f"Cookie: hlas_console={value}", *lines)
@@ -290,7 +290,7 @@ NEXT = (
 
 
 async def test_next(live_server: Live, operators: Database) -> None:
-    """After signing in, and in the form before it, `next` stays on pages of the console."""
+    """`next` stays on pages of the console, in the form and after signing in."""
     key = (await make_desk(live_server, operators)).key
     log_scan.hear(key)
 
@@ -314,9 +314,9 @@ async def test_next(live_server: Live, operators: Database) -> None:
 
 
 async def test_methods(site: Site, operators: Database) -> None:
-    """Nothing changes but by POST with a form of ours: not by another method, header or address."""
+    """Only a POST with our own form changes anything: no other method, header or address."""
     browser = await make_browser(site.live, operators)
-    before = await everything(operators)
+    before = await dump_state(operators)
     paths = (
         "/console/tenants",
         f"/console/tenants/{site.slug}",
@@ -346,7 +346,7 @@ async def test_methods(site: Site, operators: Database) -> None:
         shown = 200 if has_page else 404
         assert answer.status_code == (shown if method == "GET" else 405), (method, path)
     for path in paths:
-        # The token of a form in the address, or in a body of another kind, is none.
+        # A form token in the query, or in a body of another type, is not accepted.
         in_query = await browser.client.post(
             path, params=fields, headers={"Content-Type": "application/x-www-form-urlencoded"}
         )
@@ -356,12 +356,12 @@ async def test_methods(site: Site, operators: Database) -> None:
                 path, content=orjson.dumps(fields), headers={"Content-Type": kind}
             )
             assert other.status_code == 415, (path, kind)
-    assert await everything(operators) == before
+    assert await dump_state(operators) == before
     assert (await browser.get("/tenants")).status_code == 200, "still signed in"
 
 
 async def test_forms_of_others(site: Site, operators: Database) -> None:
-    """A form works for the sign-in that it was made for, and for no other of the same person."""
+    """A form works only for the sign-in that it was rendered for."""
     desk = await make_desk(site.live, operators)
     first, second = await make_browser(site.live), await make_browser(site.live)
     for browser in (first, second):

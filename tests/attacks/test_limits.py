@@ -1,4 +1,4 @@
-"""A second attack, on limits: other paths, other addresses, more than a size allows."""
+"""Attacks on limits: other paths, other addresses, values larger than allowed."""
 
 import itertools
 import re
@@ -16,7 +16,7 @@ from hlas.tenants import tenants
 from lane import raw
 from raw_http import request
 
-# Spellings of a path that a proxy, a file system or another framework would take for it.
+# Spellings of a path that a proxy, a file system or another framework might normalise.
 SPELLINGS = (
     "{path}%252f",
     "{path}%252e",
@@ -83,7 +83,7 @@ GUARDED = (
     ("GET", "/console/tenants", 303),
 )
 
-# A tenant by that name, and every page of the console: both ask first who it is.
+# A tenant with that name, and every page of the console: both authenticate first.
 ASKS = re.compile(r"/console/|/admin/tenants/[^/]+$")
 
 
@@ -94,13 +94,13 @@ def spell(path: str, spelling: str) -> str:
         title=path.title(),
         first=f"/{first}",
         rest=rest,
-        # The Kelvin sign and the long s are other letters that fold to ours.
+        # The Kelvin sign and the long s are case-folded to ASCII letters.
         fold=path.replace("s", "%c5%bf").replace("k", "%e2%84%aa"),
     )
 
 
 def make_spellings(site: Site) -> list[Attack]:
-    """Each once; what has nothing to change about a path is left out."""
+    """Every spelling once; those that do not change the path are omitted."""
     headers = (f"Origin: {site.origin}", f"Authorization: Bearer {site.session['token']}")
     found: dict[str, Attack] = {}
     for (method, path, over), spelling in itertools.product(GUARDED, SPELLINGS):
@@ -119,12 +119,12 @@ def make_spellings(site: Site) -> list[Attack]:
     rate_limit_reads_ip="1/h",
     rate_limit_admin_denied_ip="1/h",
 )
-async def test_paths(site: Site) -> None:
-    """Edge case 47: no spelling of a path is another way to what an address may not have now."""
-    client = site.live.client
+async def test_paths(answered: Site) -> None:
+    """Edge case 47: no spelling of a path bypasses the limit of its address."""
+    site, client = answered, answered.live.client
     assert (await site.send()).status_code == 200
-    answered = await client.post("/widget/messages/assistant", headers=site.headers())
-    assert answered.status_code == 200
+    reply = await client.post("/widget/messages/assistant", headers=site.headers())
+    assert reply.status_code == 200
     assert (await client.get("/metrics")).status_code == 200
     assert (await client.get("/admin/tenants")).status_code == 401
     attacks = make_spellings(site)
@@ -133,7 +133,7 @@ async def test_paths(site: Site) -> None:
 
 
 SPOOFED = "203.0.113.{number}"
-# Headers in which some proxy or framework finds a client's address.
+# Headers from which some proxies or frameworks take the client's address.
 CARRIERS = (
     "X-Forwarded-For: {address}",
     "X-Forwarded-For: {address}, 127.0.0.1",
@@ -178,7 +178,7 @@ CARRIERS = (
 
 @pytest.mark.settings(rate_limit_messages_ip="3/h")
 async def test_spoofed_addresses(site: Site) -> None:
-    """Edge case 25: nothing a stranger writes makes the requests somebody else's."""
+    """Edge case 25: no header of an untrusted client changes its address."""
     for _ in range(3):
         assert (await site.send()).status_code == 200
     attacks = []
@@ -195,7 +195,7 @@ async def test_spoofed_addresses(site: Site) -> None:
     assert len((await site.history())["messages"]) == 3
 
 
-# One visitor, whichever way a trusted proxy writes where they are.
+# The same visitor, in every notation that a trusted proxy may use.
 SAME = {
     "192.0.2.1": (
         "192.0.2.1",
@@ -228,7 +228,7 @@ SAME = {
         "2001:0db8:0000:0000:0000:0000:0000:0006",
         "2001:db8::192.0.2.7",
     ),
-    # No address: nothing to its left is believed, and the proxy itself is limited.
+    # Not an address: entries to its left are not trusted, and the proxy itself is limited.
     "127.0.0.1": (
         "192.0.2.001",
         "3221225985",
@@ -253,7 +253,7 @@ SAME = {
     ("bucket", "spelling"), [(bucket, one) for bucket, several in SAME.items() for one in several]
 )
 def test_spellings_of_an_address(bucket: str, spelling: str) -> None:
-    """Edge case 26: one address is one bucket, and what is no address makes no new one."""
+    """Edge case 26: one address is one bucket, and an invalid one creates no new bucket."""
     trusted = TrustedProxies.parse("127.0.0.0/8")
     found = client_address("127.0.0.1", (spelling,), trusted)
     assert found == bucket
@@ -261,7 +261,7 @@ def test_spellings_of_an_address(bucket: str, spelling: str) -> None:
 
 @pytest.mark.settings(rate_limit_session_ip="3/h", rate_limit_messages_ip="3/h")
 async def test_rotation(site: Site, operators: Database) -> None:
-    """Edge case 21: other origins, keys, conversations and agents are still the same address."""
+    """Edge case 21: other origins, keys, conversations, user agents share the address's limit."""
     other = "https://other.example"
     await tenants.add(operators, "Other", "other", [other])
     origins = itertools.cycle((site.origin, other, other.upper(), f"{site.origin}:443"))
@@ -310,7 +310,7 @@ METADATA: dict[str, tuple[bytes, int]] = {
 
 
 async def test_metadata(site: Site, operators: Database) -> None:
-    """Edge case 50: metadata is small where it is kept, however it was written."""
+    """Edge case 50: metadata is bounded as it is stored, however it is written."""
     session = f"Origin: {site.origin}"
     token = f"Authorization: Bearer {site.session['token']}"
     attacks = []
@@ -370,7 +370,7 @@ PAGING: dict[str, tuple[int, Any]] = {
 
 
 async def test_paging(site: Site) -> None:
-    """Edge case 48: whatever number is asked for, a page of one's own messages or a 422."""
+    """Edge case 48: any number returns a page of the token's own messages or a 422."""
     for text in ("one", "two"):
         assert (await site.send(text)).status_code == 200
     path = f"/widget/conversations/{site.conversation_id}/messages"

@@ -1,4 +1,4 @@
-"""A second attack, on pages, files and what tenants may set."""
+"""Attacks on pages, files and tenants' settings."""
 
 import itertools
 import json
@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 import pytest
 
-from administration import everything, make_desk
+from administration import dump_state, make_desk
 from attacks import LAST, attack, fire, play, split
 from factories import Live, Site, make_site
 from hlas.store.db import Database
@@ -39,11 +39,11 @@ FILES = (
 
 @pytest.mark.settings(rate_limit_admin_denied_ip="off")
 async def test_files(live_server: Live) -> None:
-    """Edge case 47: only the files that are named exactly, from no other folder."""
+    """Edge case 47: only files with their exact names are served, from no other folder."""
     attacks = []
     for folder, name in itertools.product(FOLDERS, FILES):
         target = folder + name
-        # Nothing there asks for a name first, but pages of the console, whose files are open.
+        # A page of the console redirects to the sign-in page; everything else is 404.
         status = 303 if folder == "/console/" and "%00" not in name else 404
         attacks.append(attack(target, request("GET", target) + LAST, says=[status, 200]))
     assert len(attacks) >= 100
@@ -81,7 +81,7 @@ def without_varying(received: bytes) -> bytes:
 
 
 async def test_poisoned_caches(live_server: Live) -> None:
-    """What others get from a cache does not depend on what is not in Vary, Host least of all."""
+    """A cached response does not depend on headers that are not in Vary, such as Host."""
     host = b"Host: hlas.test"
     for path in CACHED:
         sent = request("GET", path, "Connection: close")
@@ -114,7 +114,7 @@ TAGS = (
 
 
 async def test_tags(live_server: Live) -> None:
-    """If-None-Match saves a body and changes nothing else, whatever stands in it."""
+    """If-None-Match only saves a body, whatever its value."""
     for path in ("/widget.js", "/demo/en", "/console/console.js"):
         whole = await live_server.client.get(path, headers={"Accept-Encoding": "identity"})
         tag = whole.headers["etag"].strip('"')
@@ -166,10 +166,10 @@ def make_origins(own: str) -> tuple[str, ...]:
 
 
 async def test_origins(site: Site, operators: Database) -> None:
-    """Edge case 38: no look-alike of a website's origin opens a session or reads an answer."""
+    """Edge case 38: no look-alike of an allowed origin opens a session or can read a response."""
     origins = make_origins(site.origin)
     assert len(origins) >= 32
-    before = await everything(operators)
+    before = await dump_state(operators)
     token = f"Authorization: Bearer {site.session['token']}"
     asked = "Access-Control-Request-Method: POST"
     for origin in origins:
@@ -184,10 +184,10 @@ async def test_origins(site: Site, operators: Database) -> None:
             assert answer.status in {400, 403}, (origin, sent[:40])
             assert answer.header("access-control-allow-origin") == [], (origin, sent[:40])
             assert answer.header("vary") == ["Origin"]
-    assert await everything(operators) == before
+    assert await dump_state(operators) == before
 
 
-# By field of ui_config: what no page of a customer's shall get from it.
+# By field of ui_config: values that must not reach a customer's page.
 LOOKS: dict[str, tuple[Any, ...]] = {
     "privacy_url": (
         "javascript:alert(1)",
@@ -230,20 +230,20 @@ LOOKS: dict[str, tuple[Any, ...]] = {
 
 
 async def test_looks(site: Site, operators: Database) -> None:
-    """A value that is no text, colour or address is refused, with its place and not its content."""
+    """An invalid text, colour or address is refused with its location, not its content."""
     desk = await make_desk(site.live, operators, site.slug)
     tried = [(name, value) for name, values in LOOKS.items() for value in values]
     assert len(tried) >= 60
-    before = await everything(operators)
+    before = await dump_state(operators)
     for name, value in tried:
-        # Not orjson: some of these numbers it would not write.
+        # Not orjson, which refuses some of these numbers.
         body = json.dumps({"ui_config": {name: value}})
         answer = await desk.ask("PATCH", f"/tenants/{site.slug}", tag="*", content=body)
         assert answer.status_code == 422, (name, value, answer.text)
         assert answer.json()["detail"] == "invalid_request"
         if isinstance(value, str) and len(value) > 4:
             assert value not in answer.text
-    assert await everything(operators) == before
+    assert await dump_state(operators) == before
 
 
 SLUGS = (
@@ -278,11 +278,11 @@ SLUGS = (
 
 @pytest.mark.settings(rate_limit_admin_denied_ip="off")
 async def test_slugs(live_server: Live, operators: Database) -> None:
-    """Edge case 36: no spelling of a tenant gives its neighbour's key a hint that it is there."""
+    """Edge case 36: no spelling of a slug reveals to another tenant's key whether it exists."""
     own, other = await make_site(live_server, operators), await make_site(live_server, operators)
     await other.send("a secret of the other shop")
     desk = await make_desk(live_server, operators, own.slug)
-    before = await everything(operators)
+    before = await dump_state(operators)
 
     async def ask(
         spelling: str, slug: str, identifier: str, method: str, rest: str
@@ -309,4 +309,4 @@ async def test_slugs(live_server: Live, operators: Database) -> None:
             bodies = {re.sub(r'"request_id":"[^"]*"', "", one.text) for one in answers}
             assert len(bodies) == 1, (path, name)
             assert answers[0].status_code in {404, 422}, (path, name)
-    assert await everything(operators) == before
+    assert await dump_state(operators) == before

@@ -1,4 +1,4 @@
-"""`hlas admin-key` and `hlas audit` as people run them."""
+"""`hlas admin-key` and `hlas audit` on the command line."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from processes import hlas
 
 
 async def test_keys(database_url: str, operators: Database, tmp_path: Path) -> None:
-    """Added and shown once, listed without its secret, revoked by what the list shows."""
+    """A key is shown once, listed without its secret, and revoked by what the list shows."""
 
     def run(*arguments: str) -> tuple[int, str, str]:
         done = hlas(

@@ -1,4 +1,4 @@
-"""The command line as people use it: in processes, with one clear line for what is wrong."""
+"""The command line in processes: every error is one clear line."""
 
 import io
 import re
@@ -22,7 +22,7 @@ from signing import Server
 
 
 class Shell:
-    """Commands on one database, from an empty directory, each in a process of its own."""
+    """Commands on one database, from an empty directory, each in a separate process."""
 
     def __init__(self, cwd: Path, **variables: str) -> None:
         self.cwd = cwd
@@ -38,7 +38,7 @@ class Shell:
         return orjson.loads(stdout)
 
     def fails(self, *arguments: str) -> str:
-        """The one line that a failing command says."""
+        """The one line that a failing command prints."""
         status, stdout, stderr = self.run(*arguments)
         assert status != 0, stdout
         assert "Traceback" not in stderr
@@ -49,7 +49,7 @@ class Shell:
 
 
 class Inside(Shell):
-    """The same without a process: starting one costs more than most commands do."""
+    """The same in this process, because starting one costs more than most commands."""
 
     def __init__(self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
         self.capsys = capsys
@@ -61,7 +61,7 @@ class Inside(Shell):
         with pytest.raises(SystemExit) as ended:
             cli.main()
         stdout, stderr = self.capsys.readouterr()
-        # What the interpreter does with an exit that is a text.
+        # As the interpreter handles SystemExit with a text.
         if isinstance(ended.value.code, str):
             return 1, stdout, f"{stderr}{ended.value.code}\n"
         return int(ended.value.code or 0), stdout, stderr
@@ -94,7 +94,7 @@ def commands(command: Any, *path: str) -> Iterator[tuple[str, Any]]:
 
 
 def test_help(tmp_path: Path) -> None:
-    """Every command explains itself and its options, and prints JSON when it is asked to."""
+    """Every command describes itself and its options, and has --json."""
     found = dict(commands(typer.main.get_command(cli.app)))
     wanted = {"serve", "migrate", "cleanup"}
     wanted |= {f"tenant {verb}" for verb in ("add", "list", "enable", "disable", "remove")}
@@ -102,13 +102,13 @@ def test_help(tmp_path: Path) -> None:
     assert wanted <= set(found)
     for name, command in found.items():
         assert command.help, name
-        # A list of commands shows the first sentence; a longer one would be cut off.
+        # A list of commands shows only the first sentence, and cuts a longer one off.
         assert len(re.split(r"\.\s", command.help)[0]) <= 64, name
         for parameter in command.params:
             assert getattr(parameter, "help", None), (name, parameter.name)
             assert parameter.metavar or getattr(parameter, "is_flag", False), (name, parameter.name)
         options = {option for parameter in command.params for option in parameter.opts}
-        # `serve` prints for people alone, `export` lines of JSON alone.
+        # `serve` prints only text, `export` only lines of JSON.
         assert "--json" in options or name in {"serve", "export"}, name
     status, text, _ = Shell(tmp_path, **environment()).run("--help")
     assert status == 0
@@ -117,7 +117,7 @@ def test_help(tmp_path: Path) -> None:
 
 
 def test_version_loads_no_command() -> None:
-    """The version is shown without loading the database, the web framework or any command."""
+    """--version loads neither the database, the web framework nor any command."""
     script = "import sys, hlas.cli; print(*sorted(sys.modules))"
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=True
@@ -128,7 +128,7 @@ def test_version_loads_no_command() -> None:
 
 
 def test_misspelled(inside: Inside) -> None:
-    """What is not a command is one line that says where to look, and exit status 2."""
+    """An unknown command is one line that refers to --help, and exit status 2."""
     for arguments, told in (
         (("tenant", "add", "Shop"), "missing option '--slug'; see `hlas tenant add --help`"),
         (("tenants",), "no such command 'tenants'"),
@@ -146,7 +146,7 @@ def test_misspelled(inside: Inside) -> None:
 def test_wrong_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Away from its directory a command says where it looked, and makes no second database."""
+    """In another directory a command says where it looked, and creates no second database."""
     monkeypatch.chdir(tmp_path)
     for name in ("DATABASE_URL", "DATA_DIR", "WIDGET_SESSION_JWT_SECRET"):
         monkeypatch.delenv(name, raising=False)
@@ -167,7 +167,7 @@ def test_wrong_directory(
 
 
 def test_signed_in_visitors(inside: Inside, tmp_path: Path) -> None:
-    """Keys are added, listed and removed, the mode is set; a secret is shown that once."""
+    """Keys are added, listed and removed, the mode is set; a secret is shown only once."""
     inside.json("tenant", "add", "Shop", "--slug", "shop")
     status, out, _ = inside.run("tenant", "identity", "shop", "required")
     assert (status, "hlas visitor-key add shop" in out) == (0, True)
@@ -195,7 +195,7 @@ def test_signed_in_visitors(inside: Inside, tmp_path: Path) -> None:
 
 
 def test_tenants(inside: Inside) -> None:
-    """Tenants and domains: add, list, disable, enable, remove; JSON where it is asked for."""
+    """Tenants and domains: add, list, disable, enable, remove; JSON with --json."""
     assert inside.json("tenant", "list") == []
     added = inside.json(
         "tenant", "add", "My shop", "--slug", "shop", "--domain", "Shop.Example",
@@ -215,7 +215,7 @@ def test_tenants(inside: Inside) -> None:
 
 
 def test_next_steps(inside: Inside) -> None:
-    """Who added a tenant reads what to do next, with its own names in it."""
+    """Adding a tenant prints the next steps, with its own names."""
     status, out, _ = inside.run("tenant", "add", "A", "--slug", "a", "--domain", "*.a.example")
     assert status == 0
     for word in ("Added a (*.a.example).", "/widget.js", "knowledge import FILE --tenant a"):
@@ -227,7 +227,7 @@ def test_next_steps(inside: Inside) -> None:
 
 
 def test_shared_pages(inside: Inside) -> None:
-    """Where two tenants' entries match a page, the one that loses it is told, and only that one."""
+    """If entries of two tenants match a page, only the tenant that loses it gets a note."""
     inside.json("tenant", "add", "One", "--slug", "one", "--domain", "localhost")
     for slug, domain, notes in (
         ("two", "http://localhost:8190", []),
@@ -240,7 +240,8 @@ def test_shared_pages(inside: Inside) -> None:
         inside.run("tenant", "add", slug, "--slug", slug)
         status, _, err = inside.run("domain", "add", slug, domain)
         told = [
-            line.removeprefix("note: ").partition(" goes before")[0] for line in err.splitlines()
+            line.removeprefix("note: ").partition(" takes precedence")[0]
+            for line in err.splitlines()
         ]
         assert (status, sorted(told)) == (0, sorted(notes)), err
     line = inside.fails("domain", "add", "two", "localhost")
@@ -251,7 +252,7 @@ def test_shared_pages(inside: Inside) -> None:
 
 
 def test_mistakes(inside: Inside) -> None:
-    """A mistake is one clear line and a non-zero exit, and changes nothing."""
+    """A mistake is one clear line and a non-zero exit status, and changes nothing."""
     inside.json("tenant", "add", "One", "--slug", "one", "--domain", "one.example")
     before = inside.json("tenant", "list")
     for arguments, word in (
@@ -274,14 +275,14 @@ def test_mistakes(inside: Inside) -> None:
 
 
 def test_migrate_and_cleanup(inside: Inside) -> None:
-    """Both can be repeated, and say what they did."""
+    """Both can be repeated, and print what they did."""
     revision = inside.json("migrate")["revision"]
     assert f"revision {revision}" in inside.run("migrate")[1]
     assert inside.json("cleanup")["idempotency_keys"] == 0
 
 
 def test_bad_environment(tmp_path: Path) -> None:
-    """Edge case 31: a bad value, no secret, nobody there: one line that names the variable."""
+    """Edge case 31: an invalid value, no secret or no server is one line with the variable."""
     secret = {"WIDGET_SESSION_JWT_SECRET": "x" * 32}
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
@@ -303,7 +304,7 @@ def test_bad_environment(tmp_path: Path) -> None:
 
 
 def test_port_in_use(shell: Shell) -> None:
-    """A port in use is one line that says what to do, before anything is started."""
+    """A port in use is one line with a hint, before anything is started."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()

@@ -1,4 +1,4 @@
-"""`hlas knowledge` as people run it: a process, its output and its exit code."""
+"""`hlas knowledge` on the command line: output and exit status."""
 
 import asyncio
 import os
@@ -35,7 +35,7 @@ async def hlas(database_url: str, *arguments: str) -> Outcome:
 
 
 async def test_import_list_remove(database_url: str, operators: Database, tmp_path: Path) -> None:
-    """A file's entries come in, are listed with their ids, and go by them."""
+    """Entries of a file are imported, listed with their ids, and removed by their ids."""
     await tenants.add(operators, "Shop", "shop", [])
     file = tmp_path / "faq.csv"
     file.write_text("question;answer\nKdy máte otevřeno?;Denně.\nKde jste?;Na náměstí.\n", "utf-8")
@@ -58,7 +58,7 @@ async def test_import_list_remove(database_url: str, operators: Database, tmp_pa
 
 
 async def test_errors_are_one_line(database_url: str, operators: Database, tmp_path: Path) -> None:
-    """A bad file, a missing file, an unknown tenant, an unknown id: one line, exit code 1."""
+    """An invalid or missing file, an unknown tenant or an unknown id is one line, exit status 1."""
     await tenants.add(operators, "Shop", "shop", [])
     bad, good = tmp_path / "bad.md", tmp_path / "good.md"
     bad.write_text("## fine\nyes\n## question without an answer\n", "utf-8")

@@ -82,7 +82,7 @@ def test_hash_survives_a_new_field() -> None:
 
 @given(metadata=st.dictionaries(st.text(max_size=5), OBJECTS, min_size=1, max_size=5))
 def test_key_order_does_not_matter(metadata: dict[str, Any]) -> None:
-    """Edge case 11: the order of JSON keys, at any depth, is no difference."""
+    """Edge case 11: the order of JSON keys makes no difference, at any depth."""
     if "\0" in orjson.dumps(metadata).decode().replace("\\u0000", "\0"):
         return
     one = hash_of(text="hi", metadata=metadata)

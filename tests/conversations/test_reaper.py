@@ -24,7 +24,7 @@ REPLAYED = "idempotent-replayed"
 
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A slow machine is no fault: where time is not the point there is plenty of it."""
+    """Long timeouts, because these tests are not about time."""
     monkeypatch.setattr(writer, "PATIENCE_SECONDS", 60.0)
     monkeypatch.setattr(writer, "STATEMENT_SECONDS", 60.0)
 

@@ -1,6 +1,6 @@
-"""The doctor finds each fault when it is really there, and none where there is none.
+"""The doctor finds each fault when it exists, and only then.
 
-Each test plants the fault; `test_healthy` sees that the check does not always find it.
+Each test plants a fault; `test_healthy` proves that the checks do not always fail.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ import orjson
 import pytest
 from redis import Redis
 
-from clusters import initialised
+from clusters import make_data_dir
 from factories import make_settings, url_of
 from hlas.doctor import checks
 from hlas.doctor.finding import Finding
@@ -29,7 +29,7 @@ from hlas.store.db import connect
 from hlas.store.logins import Logins
 from hlas.visitors import keys
 from processes import environment, hlas, serve_process
-from redis_servers import running_redis
+from redis_servers import run_redis
 
 STRONG = "pQ9vK2mX7rT4wZ8sL1nB6yH3cF5dG0jA+uE/oiNRMVSkW"
 
@@ -40,7 +40,7 @@ class Free(NamedTuple):
 
 @asynccontextmanager
 async def superuser(server: embedded.Server, url: str) -> AsyncIterator[asyncpg.Connection]:
-    """In a transaction that is undone: faults of the whole server stay in the test."""
+    """A transaction that is rolled back, so that faults of the whole server stay in the test."""
     name = url.partition("?")[0].rpartition("/")[2]
     connection = await asyncpg.connect(url_of(server.superuser_url, name))
     try:
@@ -56,7 +56,7 @@ def of(found: list[Finding], name: str) -> Finding:
 
 
 async def test_missing_migration(database_url: str) -> None:
-    """A schema that is behind, ahead, or was never made."""
+    """A schema that is too old, too new or missing is found."""
     connection = await connect(database_url)
     assert (await checks.check_migrations(connection)).status == "ok"
     await asyncio.to_thread(migrations.downgrade, Logins(database_url), "0003")
@@ -89,7 +89,7 @@ async def test_missing_migration(database_url: str) -> None:
     ],
 )
 async def test_isolation(database_url: str, statement: str, told: str) -> None:
-    """Edge case 37: isolation that was switched off or loosened on any table."""
+    """Edge case 37: isolation that was disabled or weakened on any table is found."""
     connection = await connect(database_url)
     assert (await checks.check_isolation(connection, Logins(database_url))).status == "ok"
     await connection.execute(statement)
@@ -104,7 +104,7 @@ async def test_isolation(database_url: str, statement: str, told: str) -> None:
 
 
 async def test_roles(postgres_server: embedded.Server, database_url: str) -> None:
-    """Edge case 37: a serving role that could get out, and a superuser in DATABASE_URL."""
+    """Edge case 37: a serving role with too many rights and a superuser URL are found."""
     connection = await connect(database_url)
     assert (await checks.check_roles(connection, Logins(database_url))).status == "ok"
     await connection.close()
@@ -126,7 +126,7 @@ async def test_roles(postgres_server: embedded.Server, database_url: str) -> Non
 
 
 async def test_durability(database_url: str) -> None:
-    """Writes that are not waited for: on the tests' own server, and for one user alone."""
+    """Commits that are not durable are found: on the whole server, and for one user alone."""
     connection = await connect(database_url)
     found = await checks.check_durability(connection)
     assert (found.status, found.found.partition(" ")[0]) == ("fail", "fsync")
@@ -138,7 +138,7 @@ async def test_durability(database_url: str) -> None:
 
 
 async def test_clock(database_url: str) -> None:
-    """A clock that differs from the database's, a little or so much that tokens are refused."""
+    """A clock that differs from the database's is a warning, or a failure if tokens break."""
     connection = await connect(database_url)
     assert (await checks.check_clock(connection)).status == "ok"
     ahead = await checks.check_clock(connection, lambda: time.time() + 3600)
@@ -159,7 +159,7 @@ async def test_clock(database_url: str) -> None:
     ],
 )
 def test_weak_secrets(database_url: str, secret: str) -> None:
-    """Long enough for the start, and still easy to guess; the old one of two counts, too."""
+    """Long but guessable secrets are found, also if only the older one of two is weak."""
     weak = make_settings(database_url, widget_session_jwt_secret=secret)
     assert checks.check_secret(weak).status == "fail"
     both = make_settings(database_url, widget_session_jwt_secrets=f"{STRONG},{secret}")
@@ -168,8 +168,8 @@ def test_weak_secrets(database_url: str, secret: str) -> None:
     assert checks.check_secret(strong).status == "ok"
 
 
-def test_made_secrets_are_strong() -> None:
-    """No secret of ours is taken for a weak one, nor what openssl or a hex generator gives."""
+def test_generated_secrets_are_strong() -> None:
+    """Generated secrets, and those of openssl or a hex generator, are not reported as weak."""
     for _ in range(300):
         assert not checks.is_weak(secrets.token_urlsafe(48))
         assert not checks.is_weak(secrets.token_hex(32))
@@ -177,7 +177,7 @@ def test_made_secrets_are_strong() -> None:
 
 
 def test_secret_file(tmp_path: Path) -> None:
-    """A file that others may read, or that nobody has changed for half a year; none is no fault."""
+    """A secret file that others can read or that is half a year old is found; no file is fine."""
     settings = Settings(_env_file=None, data_dir=tmp_path)
     assert checks.check_secret(settings).status == "skip"
     assert list(tmp_path.iterdir()) == []
@@ -193,7 +193,7 @@ def test_secret_file(tmp_path: Path) -> None:
 
 
 def test_limits(database_url: str) -> None:
-    """Limits that are not enforced, or switched off."""
+    """Limits that are not enforced or are off are found."""
     assert checks.check_limits(make_settings(database_url)).status == "ok"
     dry = make_settings(database_url, rate_limit_enforce=False)
     assert checks.check_limits(dry).status == "warn"
@@ -202,7 +202,7 @@ def test_limits(database_url: str) -> None:
 
 
 def test_disk(tmp_path: Path) -> None:
-    """Little space and hardly any; a directory that is not there yet counts where it will be."""
+    """Low disk space is a warning or a failure; a missing directory counts by its parent."""
     for free, status in ((50 * 2**30, "ok"), (2**30, "warn"), (100 * 2**20, "fail")):
         assert checks.check_disk(tmp_path, lambda _, free=free: Free(free)).status == status  # type: ignore[misc]  # bound now
     asked: list[Path] = []
@@ -228,9 +228,9 @@ def test_small_disk(tmp_path: Path) -> None:
 
 
 async def test_redis(database_url: str) -> None:
-    """Redis there, forgetful, and away."""
+    """Redis is reachable, evicts keys, or is unreachable."""
     assert (await checks.check_redis(make_settings(database_url))).status == "skip"
-    with running_redis() as server:
+    with run_redis() as server:
         settings = make_settings(database_url, redis_url=server.url)
         assert (await checks.check_redis(settings)).status == "ok"
         with Redis.from_url(server.url) as client:
@@ -243,7 +243,7 @@ async def test_redis(database_url: str) -> None:
 
 
 async def test_database_away(settings: Settings) -> None:
-    """A database that is not there is the first finding, and the other checks go on."""
+    """An unreachable database is the first finding, and the other checks still run."""
     url = "postgresql://nobody@127.0.0.1:1/none"
     found = await checks.examine(settings, url, page="https://shop.example/")
     assert (found[0].name, found[0].status) == ("database", "fail")
@@ -252,8 +252,8 @@ async def test_database_away(settings: Settings) -> None:
 
 
 async def test_healthy(tmp_path: Path) -> None:
-    """A service as `hlas serve` starts it: nothing to fix, exit status 0, and JSON to watch it."""
-    with initialised() as data_dir:
+    """`hlas serve` as it starts: no problems, exit status 0, and valid JSON."""
+    with make_data_dir() as data_dir:
         variables = {"DATA_DIR": str(data_dir)}
         async with serve_process(DATA_DIR=str(data_dir)) as served:
             page = served.url.replace("127.0.0.1", "localhost")
@@ -264,16 +264,18 @@ async def test_healthy(tmp_path: Path) -> None:
             shown = await asyncio.to_thread(hlas, *asked, cwd=tmp_path, **environment(**variables))
         assert done.returncode == 0, done.stdout
         found = {one["name"]: one["status"] for one in orjson.loads(done.stdout)}
-        # How much room this machine has is not the service's fault.
+        # Free disk space depends on the machine, not on the service.
         assert found.pop("disk") in {"ok", "warn"}
         assert found.pop("redis") == "skip"
+        # Nobody has opened the widget yet.
+        assert found.pop("stream") == "skip"
         assert set(found.values()) == {"ok"}, done.stdout
         assert len(found) == 13
         assert "a request from here is limited as 127.0.0.1" in shown.stdout
 
 
 def test_command_on_faults(postgres_server: embedded.Server, tmp_path: Path) -> None:
-    """A bad setting, an unmigrated database, and nothing at all: findings, never a traceback."""
+    """An invalid setting, an unmigrated database or no database: findings, never a traceback."""
 
     def run(**variables: str) -> tuple[int, dict[str, dict[str, str]]]:
         done = hlas("doctor", "--json", cwd=tmp_path, **environment(**variables))
@@ -289,7 +291,7 @@ def test_command_on_faults(postgres_server: embedded.Server, tmp_path: Path) -> 
     assert list(tmp_path.iterdir()) == [], "looking makes nothing"
     text = hlas("doctor", cwd=tmp_path, **environment(DATA_DIR=str(tmp_path / "none"))).stdout
     assert text.splitlines()[-1] == (
-        "-     not checked: allowlist, address, background, page, cors "
+        "-     not checked: allowlist, address, background, stream, page, cors "
         "(needs --page URL and --url URL)"
     )
     assert text.count("allowlist") == 1

@@ -1,4 +1,4 @@
-"""`hlas doctor --page` on pages of strangers: bounded, and never led where they want it."""
+"""`hlas doctor --page` on untrusted pages: bounded, and no requests to internal addresses."""
 
 import asyncio
 from collections.abc import Callable
@@ -24,13 +24,13 @@ def redirect(location: str) -> Callable[[Any], tuple[int, list[tuple[str, str]],
 
 @pytest.fixture
 def public(monkeypatch: pytest.MonkeyPatch) -> str:
-    """An address of this machine that stands for the internet."""
+    """A local address that is treated as public."""
     monkeypatch.setattr(fetch, "is_public", lambda address: address == "127.0.0.2")
     return "127.0.0.2"
 
 
 async def test_redirects_are_followed(public: str) -> None:
-    """Up to five, relative ones too, and from a page on this machine to anywhere."""
+    """Up to five redirects are followed, relative ones too, and from a local page to anywhere."""
     with web_server(lambda _: (200, [], TAG), public) as last, web_server(redirect(last)) as first:
         assert (await fetch.fetch(first, follow=True)).url == f"{last}/"
         assert (await fetch.fetch(first)).status == 302
@@ -47,7 +47,7 @@ async def test_redirects_are_followed(public: str) -> None:
 
 
 async def test_no_redirect_into_our_network(public: str) -> None:
-    """From a public address, loopback in any spelling is never asked, not even over a detour."""
+    """A public page cannot redirect to loopback in any spelling, also not over several hops."""
     asked: list[str] = []
 
     def secret(handler: Any) -> tuple[int, list[tuple[str, str]], bytes]:
@@ -94,7 +94,7 @@ async def test_no_redirect_into_our_network(public: str) -> None:
     ],
 )
 async def test_odd_redirects(location: str) -> None:
-    """Another scheme or no address: one clear line."""
+    """A redirect to another scheme or to an invalid address is one clear line."""
     with web_server(redirect(location)) as page:
         found = await website.check_page(None, page)
     assert found.status == "warn"
@@ -106,7 +106,7 @@ async def test_odd_redirects(location: str) -> None:
 
 
 async def test_no_proxy_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The page is asked as visitors ask it, also where the environment names a proxy."""
+    """The page is requested directly, also if the environment has a proxy."""
     for name in ("http_proxy", "HTTP_PROXY", "all_proxy"):
         monkeypatch.setenv(name, "http://127.0.0.1:1")
     monkeypatch.delenv("no_proxy", raising=False)
@@ -140,7 +140,7 @@ CHUNKED = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
 async def test_hostile_answers(
     monkeypatch: pytest.MonkeyPatch, pieces: list[bytes], endless: bytes, message: str
 ) -> None:
-    """Garbage, too much, too slow: one clear line, in bounded time."""
+    """Invalid, too large or too slow responses are one clear line, in bounded time."""
     monkeypatch.setattr(fetch, "SECONDS", 1.0)
     async with raw_server(*pieces, endless=endless) as page:
         found = await website.check_page(None, page)
@@ -160,7 +160,7 @@ async def test_hostile_answers(
 async def test_an_endless_page(
     monkeypatch: pytest.MonkeyPatch, start: bytes, endless: bytes
 ) -> None:
-    """Its beginning is read, no more, however it is framed."""
+    """Only the start of an endless page is read, however it is framed."""
     read = asyncio.StreamReader.read
     received = 0
 
@@ -177,7 +177,7 @@ async def test_an_endless_page(
 
 
 async def test_answers_in_pieces() -> None:
-    """An interim answer, chunks, and a body that ends with the connection."""
+    """Interim responses, chunks, and a body that ends with the connection are read."""
     for answer in (
         b"HTTP/1.1 103 Early Hints\r\nLocation: /x\r\n\r\n" + CHUNKED + b"3\r\nabc\r\n0\r\n\r\n",
         b"HTTP/1.0 200 OK\r\n\r\nabc",
@@ -202,7 +202,7 @@ async def test_answers_in_pieces() -> None:
     ],
 )
 async def test_hostile_pages(body: bytes) -> None:
-    """No page makes a check fail with an exception, or print without end."""
+    """No page makes a check raise an exception or print without bound."""
     with web_server(lambda _: (200, [], body)) as page:
         found = await website.check_page(None, page)
     assert found.status in {"warn", "fail"}
@@ -210,7 +210,7 @@ async def test_hostile_pages(body: bytes) -> None:
 
 
 async def test_a_service_that_is_not_ours() -> None:
-    """JSON of any shape where ours is expected: a finding."""
+    """A service that returns other JSON than Hlas is a finding."""
     for body in (b"[]", b"1", b'{"seen": 7}', b'{"seen": {"address": {}}}', b"9" * 5000, b"\xff"):
         with web_server(lambda _, body=body: (200, [], body)) as url:
             found = await website.check_address(website.Service(url, "s" * 40))
@@ -221,7 +221,7 @@ async def test_a_service_that_is_not_ours() -> None:
 
 
 async def test_nothing_of_a_page_controls_the_terminal(tmp_path: Path) -> None:
-    """Escape codes in a page and in its headers are not printed, as text or as JSON."""
+    """Escape codes of a page and its headers are not printed, as text or as JSON."""
     body = f'<script src="http://{EVIL}/widget.js"></script>'.encode()
     health = orjson.dumps(
         {"seen": {"peer": EVIL, "forwarded_for": [EVIL], "trusted": False, "address": EVIL}}
@@ -254,7 +254,7 @@ async def test_nothing_of_a_page_controls_the_terminal(tmp_path: Path) -> None:
 )
 @pytest.mark.parametrize("option", ["--page", "--url"])
 def test_odd_addresses(tmp_path: Path, option: str, address: str) -> None:
-    """One clear line and exit status 2, and nothing is started."""
+    """An invalid address is one clear line and exit status 2, and nothing is started."""
     done = hlas("doctor", option, address, cwd=tmp_path, **environment())
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == (

@@ -1,4 +1,4 @@
-"""What the doctor finds at a service and a page, each fault planted."""
+"""What the doctor finds at a service and on a page, each with a planted fault."""
 
 import time
 import urllib.request
@@ -24,7 +24,7 @@ STRONG = "pQ9vK2mX7rT4wZ8sL1nB6yH3cF5dG0jA+uE/oiNRMVSkW"
 
 
 def proxy_to(upstream: str, *, forwarded: str | None = None, **added: str) -> Any:
-    """A reverse proxy that may or may not tell for whom it asks."""
+    """A reverse proxy that forwards the client's address, or does not."""
 
     def answer(handler: BaseHTTPRequestHandler) -> tuple[int, list[tuple[str, str]], bytes]:
         headers = dict(handler.headers.items())
@@ -54,7 +54,7 @@ async def address(live: Live, url: str | None = None) -> Finding:
 
 
 async def test_address(live_server: Live) -> None:
-    """Edge case 25: what address would be limited now; a proxy that is not trusted is found."""
+    """Edge case 25: the limited address is shown; a proxy that is not trusted is found."""
     direct = await address(live_server)
     assert (direct.status, direct.found) == ("ok", "a request from here is limited as 127.0.0.1")
     with web_server(proxy_to(live_server.url, forwarded="203.0.113.9")) as proxy:
@@ -69,14 +69,14 @@ async def test_address(live_server: Live) -> None:
 
 @pytest.mark.settings(trusted_proxies="127.0.0.0/8")
 async def test_address_behind_a_trusted_proxy(live_server: Live) -> None:
-    """Edge case 25: the visitor's own address counts."""
+    """Edge case 25: behind a trusted proxy the visitor's own address counts."""
     with web_server(proxy_to(live_server.url, forwarded="203.0.113.9", Server="nginx")) as proxy:
         found = await address(live_server, proxy)
     assert (found.status, found.found) == ("ok", "a request from here is limited as 203.0.113.9")
 
 
-async def test_everybody_is_trusted(database_url: str) -> None:
-    """TRUSTED_PROXIES so wide that visitors write their own address."""
+async def test_everyone_is_trusted(database_url: str) -> None:
+    """TRUSTED_PROXIES that includes everyone is found."""
     wide = make_settings(database_url, trusted_proxies="0.0.0.0/0,::/0")
     assert (await checks.check_address(wide, None)).status == "fail"
     fair = make_settings(database_url, trusted_proxies="10.0.0.0/8,fd00::/8")
@@ -84,7 +84,7 @@ async def test_everybody_is_trusted(database_url: str) -> None:
 
 
 async def test_another_service(live_server: Live) -> None:
-    """An address where nobody, somebody else, or a Hlas with another secret answers."""
+    """No service, another service, and a Hlas with another secret are found."""
     stranger = Service(live_server.url, STRONG)
     assert (await website.check_address(stranger)).status == "warn"
     assert (await website.check_address(Service("http://127.0.0.1:1", STRONG))).status == "fail"
@@ -93,8 +93,8 @@ async def test_another_service(live_server: Live) -> None:
         assert (await website.check_address(Service(other, STRONG))).status == "fail"
 
 
-async def test_only_the_doctor_is_told(site: Site) -> None:
-    """Without our secret, with a visitor's token or an old probe, /health says nothing more."""
+async def test_details_only_for_the_doctor(site: Site) -> None:
+    """Without our secret, with a visitor's token or an old probe, /health returns no details."""
     client = site.live.client
     plain = b'{"status":"ok"}'
     old = jwt.encode(
@@ -113,7 +113,7 @@ async def test_only_the_doctor_is_told(site: Site) -> None:
 
 
 async def test_allowlist(site: Site, operators: Database, database_url: str) -> None:
-    """A page whose address nobody allows, or whose tenant is switched off."""
+    """A page whose origin no tenant allows, or whose tenant is disabled, is found."""
     good = await checks.check_allowlist(Logins(database_url), f"{site.origin}/basket?x=1")
     assert good.status == "ok"
     other = await checks.check_allowlist(Logins(database_url), "https://www.shop.example/")
@@ -134,7 +134,7 @@ def page_of(service: str, policy: str = "", meta: str = "") -> Any:
 
 
 async def test_page(live_server: Live) -> None:
-    """Policies that block the script or its requests, in the header and in the page itself."""
+    """Policies that block the script or its requests are found, in headers and in the page."""
     service, url = service_of(live_server), live_server.url
     for policy, meta, blocked in (
         ("", "", None),
@@ -151,8 +151,8 @@ async def test_page(live_server: Live) -> None:
             assert found.fix == f"add {url} to its {blocked}"
 
 
-async def test_page_without_us(live_server: Live) -> None:
-    """No script tag, no page, and an https page with an http script."""
+async def test_page_without_the_widget(live_server: Live) -> None:
+    """A missing script tag, a missing page, and an https page with an http script are found."""
     service = service_of(live_server)
     with web_server(lambda _: (200, [], b"<html></html>")) as page:
         assert "no script tag" in (await website.check_page(service, page)).found
@@ -161,7 +161,7 @@ async def test_page_without_us(live_server: Live) -> None:
 
 
 async def test_mixed_content(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A script over http on a page over https; without a certificate, the page is made up."""
+    """An http script on an https page is found; the page is faked, for lack of a certificate."""
     body = b'<script src="http://chat.example/widget.js"></script>'
 
     async def fetch(url: str, **_: Any) -> Fetched:
@@ -173,7 +173,7 @@ async def test_mixed_content(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_cors(site: Site) -> None:
-    """Edge case 30: the browser's question, through a proxy that spoils the answer, and without."""
+    """Edge case 30: a proxy that breaks preflights is found."""
     origin = website.origin_of(site.origin)
     stranger = website.origin_of("https://stranger.example")
     assert origin is not None

@@ -46,5 +46,5 @@ async def context(browser: Browser) -> AsyncIterator[BrowserContext]:
 @pytest_asyncio.fixture
 async def shop(live_server: Live, operators: Database) -> AsyncIterator[Shop]:
     async with open_website() as website:
-        site = await make_site(live_server, operators, website.origin)
+        site = await make_site(live_server, operators, website.origin, "agent")
         yield Shop(website, site, live_server, operators)

@@ -28,14 +28,13 @@ ALL_OF_NAVIGATION = (
 
 
 async def furnish(site: Site, operators: Database) -> str:
-    """Something on every page; the id of an answer."""
+    """Something on every page; the id of an entry."""
+    answer = "Yes, **everywhere**: see the [map](https://example.com/map), code `HELLO`."
+    added = await entries.add(operators, UUID(site.tenant_id), Entry("Do you deliver?", answer))
     await site.send("Do you deliver?", key="k")
     await site.send("Do you deliver?", key="k")
     await site.send("x" * 2001)
     await site.live.client.post("/widget/messages/assistant", headers=site.headers(), json={})
-    added = await entries.add(
-        operators, UUID(site.tenant_id), Entry("Do you deliver?", "Yes, **everywhere**.")
-    )
     await operators.execute(
         "insert into incidents (tenant_id, id, kind, details) "
         "values ($1::text::uuid, gen_random_uuid(), 'model_unavailable', '{\"status\": 503}')",
@@ -68,14 +67,14 @@ def pages_of(site: Site, entry_id: str) -> list[str]:
 
 @pytest.mark.parametrize("mode", MODES)
 async def test_axe_finds_nothing(
-    browser: Browser, site: Site, operators: Database, mode: str
+    browser: Browser, answered: Site, operators: Database, mode: str
 ) -> None:
     """0 violations on every page, everything unfolded, and nothing wider than the screen."""
-    entry_id = await furnish(site, operators)
+    entry_id = await furnish(answered, operators)
     # The checker is a script of its own, which the strict policy would refuse.
     context = await browser.new_context(bypass_csp=True, **MODES[mode])
-    desk = await Desk.open(context, site.live, operators)
-    for path in pages_of(site, entry_id):
+    desk = await Desk.open(context, answered.live, operators)
+    for path in pages_of(answered, entry_id):
         await desk.go(path)
         await desk.page.evaluate(
             "for (const one of document.querySelectorAll('details')) one.open = true"
@@ -215,16 +214,23 @@ async def test_it_works_without_script(browser: Browser, site: Site, operators: 
     await page.get_by_label("Name").fill("Plain")
     await page.get_by_role("button", name="Save").click()
     await expect(page.get_by_role("heading", level=1)).to_have_text("Plain")
+    await desk.go(f"/tenants/{site.slug}/conversations/{site.conversation_id}")
+    await page.get_by_role("button", name="Hand back").click()
+    await expect(page.get_by_text("The agent answers.")).to_be_visible()
+    await page.get_by_label("Reply").fill("- **plain**")
+    await page.get_by_role("button", name="Send").click()
+    await expect(page.locator("#log .operator .bubble")).to_have_text("- **plain**")
+    await expect(page.get_by_text("People answer")).to_be_visible()
     await context.close()
 
 
 async def test_the_overview_shows_what_happened(
-    context: BrowserContext, site: Site, operators: Database
+    context: BrowserContext, answered: Site, operators: Database
 ) -> None:
     """The figures behind the plots are those of the tenant."""
-    await furnish(site, operators)
-    desk = await Desk.open(context, site.live, operators)
-    await desk.go(f"?tenant={site.slug}")
+    await furnish(answered, operators)
+    desk = await Desk.open(context, answered.live, operators)
+    await desk.go(f"?tenant={answered.slug}")
     for title, headline in (
         ("Messages", "2"),
         ("Sessions", "1"),

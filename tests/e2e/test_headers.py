@@ -85,7 +85,7 @@ async def frame_of(page: Page, address: str) -> str:
 
 
 async def test_nothing_is_taken_for_what_it_is_not(context: BrowserContext, shop: Shop) -> None:
-    """Data is no script, style or page to frame; a page of ours lets nothing out."""
+    """Data cannot be used as a script, style or frame; our pages load nothing from elsewhere."""
     page = await context.new_page()
     here = shop.website.put("/", "<!doctype html><title>Shop</title><body></body>")
     await page.goto(here)

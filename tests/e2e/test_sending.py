@@ -32,14 +32,26 @@ def keys(proxy: Proxy, path: str = SEND) -> list[str]:
     ]
 
 
+async def until_open(proxy: Proxy) -> None:
+    """Until the page reads the conversation's stream."""
+    async with asyncio.timeout(20):
+        while True:
+            if proxy.open_streams:
+                return
+            await asyncio.sleep(0.02)
+
+
 async def test_a_lost_answer_is_asked_for_again_with_the_same_key(
     context: BrowserContext, shop: Shop
 ) -> None:
     """Edge case 8: the server stored it, the answer was cut off; the retry replays, one row."""
     async with open_proxy(shop.live.url) as proxy:
+        faults(proxy, SEND, Fault.LOSE_ANSWER, Fault.HALVE_ANSWER)
+        planned = proxy.choose
+        # A stream would bring the message before any retry.
+        proxy.choose = lambda seen: Fault.HOLD_STREAM if seen.is_stream else planned(seen)
         visitor = await Visitor.arrive(context, shop.page(api=proxy.url))
         await visitor.open()
-        faults(proxy, SEND, Fault.LOSE_ANSWER, Fault.HALVE_ANSWER)
         await visitor.write("only once")
         await expect(visitor.rows("user")).to_have_text(["only once"])
         await visitor.settled()
@@ -50,16 +62,49 @@ async def test_a_lost_answer_is_asked_for_again_with_the_same_key(
     no_problems(visitor)
 
 
-async def test_a_lost_reply_is_not_made_twice(context: BrowserContext, shop: Shop) -> None:
-    """Edge case 16: the answer to the assistant's request is lost; its retry brings the same."""
+async def test_the_stream_acknowledges_a_message(context: BrowserContext, shop: Shop) -> None:
+    """Edge case 8: the answer to a message is lost, but the stream brings the message itself."""
     async with open_proxy(shop.live.url) as proxy:
         visitor = await Visitor.arrive(context, shop.page(api=proxy.url))
         await visitor.open()
-        faults(proxy, f"{SEND}/assistant", Fault.LOSE_ANSWER, Fault.BUSY)
-        await visitor.write("a question")
-        await expect(visitor.rows("assistant")).to_have_count(2)
+        await until_open(proxy)
+        # Half an answer: without any of it the browser itself would ask again.
+        faults(proxy, SEND, Fault.HALVE_ANSWER)
+        await visitor.write("only once")
+        await expect(visitor.page.locator("hlas-chat .user > time")).to_have_count(1)
         await visitor.settled()
+        assert len(keys(proxy)) == 1
+    assert await shop.messages("user") == ["only once"]
     assert len(await shop.messages("assistant")) == 1
+    no_problems(visitor)
+
+
+async def test_a_lost_reply_is_not_made_twice(context: BrowserContext, shop: Shop) -> None:
+    """Edge case 16: the stream is cut before the answer, and what asks for it then is lost, too:
+    the answer is made once, and shown once.
+    """
+    async with open_proxy(shop.live.url) as proxy:
+        visitor = await Visitor.arrive(context, shop.page(api=proxy.url))
+        await visitor.open()
+        await until_open(proxy)
+        planned = [Fault.LOSE_ANSWER, Fault.BUSY, Fault.HALVE_ANSWER, Fault.LOSE_REQUEST]
+
+        def choose(seen: Seen) -> Fault:
+            return planned.pop(0) if planned and seen.method == "GET" else Fault.PASS
+
+        proxy.choose = choose
+        proxy.cut_streams()
+        await visitor.write("a question")
+        await expect(visitor.rows("assistant")).to_have_count(2, timeout=20_000)
+        await visitor.settled()
+        async with asyncio.timeout(60):
+            # A stream may bring the answer before it is cut; then it is opened again.
+            while planned:  # noqa: ASYNC110  # the proxy uses them up
+                await asyncio.sleep(0.05)
+        posts = [seen.path for seen, _ in proxy.requests if seen.method == "POST"]
+        assert posts == ["/widget/session", SEND]
+    assert len(await shop.messages("assistant")) == 1
+    no_problems(visitor)
 
 
 @pytest.mark.parametrize(

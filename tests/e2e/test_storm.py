@@ -2,12 +2,15 @@
 
 import random
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from playwright.async_api import BrowserContext, expect
 
+from e2e.console import Desk
 from e2e.proxy import Fault, Seen, open_proxy
 from e2e.shop import Shop
+from e2e.speaker import Chatter
 from e2e.visitor import Visitor, no_problems
 
 FAULTS = [Fault.DELAY, Fault.BUSY, Fault.LOSE_REQUEST, Fault.LOSE_ANSWER, Fault.HALVE_ANSWER]
@@ -25,14 +28,19 @@ watch();
 """
 
 
+TEXTS = "bubbles => bubbles.map((bubble) => bubble.textContent)"
+
+
 async def storm(context: BrowserContext, shop: Shop, count: int, seed: int) -> None:
     chance = random.Random(seed)
+    Chatter.take_over(shop.live, chance)
     await context.add_init_script(WATCH_DOUBLES)
     async with open_proxy(shop.live.url) as proxy:
         tabs = [await Visitor.arrive(context, shop.page(api=proxy.url)) for _ in range(2)]
         await tabs[0].open()
         await tabs[0].write("message 0")
         await tabs[0].settled()
+        desk = await watch_at_the_console(context, shop, proxy.url)
         await tabs[1].page.bring_to_front()
         await tabs[1].page.reload()
 
@@ -40,6 +48,10 @@ async def storm(context: BrowserContext, shop: Shop, count: int, seed: int) -> N
         deck: list[Fault] = []
 
         def choose(seen: Seen) -> Fault:
+            # Streams are cut anywhere: before the first frame, in a frame, between words.
+            proxy.half_bytes = chance.randrange(1, 3000)
+            if seen.is_stream and chance.random() < 0.5:
+                return Fault.HALVE_ANSWER
             if chance.random() >= 0.3:
                 return Fault.PASS
             if not deck:
@@ -79,15 +91,39 @@ async def storm(context: BrowserContext, shop: Shop, count: int, seed: int) -> N
             await tab.page.bring_to_front()
             await expect(tab.rows("row")).to_have_count(len(everything) + 1, timeout=60_000)
             assert await tab.texts("user") == sent
+            assert await tab.page.locator("hlas-chat .row > .bubble").evaluate_all(TEXTS) == [
+                "Hello! How can we help you?",
+                *everything,
+            ]
             roles = [row.split(" ")[1] for row in await _classes(tab)]
             assert roles[1:] == await _roles(shop)
             doubles += await tab.page.evaluate("doubles")
         assert doubles == []
+        shown = desk.page.locator("#log .row .bubble")
+        await expect(shown).to_have_count(len(everything), timeout=60_000)
+        assert await shown.evaluate_all(TEXTS) == everything
+        assert desk.problems == []
         hit = Counter(fault.name for _, fault in proxy.requests)
         print(f"{count} messages, {len(proxy.requests)} requests: {dict(hit)}")
+        cut = [fault for seen, fault in proxy.requests if seen.is_stream]
+        assert cut.count(Fault.HALVE_ANSWER) > 0
         assert hit["LOSE_ANSWER"] > 0
         assert hit["BUSY"] > 0
         no_problems(*tabs)
+
+
+async def watch_at_the_console(context: BrowserContext, shop: Shop, url: str) -> Desk:
+    """An operator in another browser follows the conversation through the same bad network."""
+    assert context.browser is not None
+    own = await context.browser.new_context()
+    desk = await Desk.open(own, replace(shop.live, url=url), shop.operators)
+    [row] = await shop.operators.all(
+        "select id from conversations where tenant_id = $1::text::uuid and last_seq > 0",
+        shop.site.tenant_id,
+    )
+    await desk.go(f"/tenants/{shop.site.slug}/conversations/{row['id']}")
+    await expect(desk.page.locator("#log .row").first).to_be_visible()
+    return desk
 
 
 async def _classes(tab: Visitor) -> list[str]:
@@ -106,7 +142,7 @@ async def _roles(shop: Shop) -> list[str]:
 @pytest.mark.timeout(300)
 async def test_a_storm_of_40_messages(context: BrowserContext, shop: Shop) -> None:
     """Edge case 8: connections cut after the server has read, 503, delays, offline, reloads, two
-    tabs: every message exactly once, in order, on both screens and in the database.
+    tabs and a console: every message exactly once, in order, on every screen and in the database.
     """
     await storm(context, shop, 40, seed=11)
 

@@ -1,6 +1,6 @@
-"""Operators' work on 100 000 messages while visitors write: right, streamed, and in nobody's way.
+"""Operators' commands on 100 000 messages while visitors write: correct and in bounded memory.
 
-The figures are printed (`pytest -s`), not asserted: they are the machine's as much as ours.
+The figures are printed (`pytest -s`), not asserted, because they depend on the machine.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from typing import NamedTuple
 import pytest
 
 from archives import counts, fill
-from clusters import initialised, open_directory
+from clusters import make_data_dir, open_directory
 from hlas.store import backups, embedded
 from hlas.store.db import Database
 from hlas.store.logins import OPERATOR, Logins
@@ -26,7 +26,7 @@ SMALL = 1_000
 VISITORS = 8
 PAUSE_SECONDS = 0.1
 QUIET_SECONDS = 10.0
-# What a page or a batch may take on top; a tenth of the messages at once would be far more.
+# Memory of a page or a batch; a tenth of the messages at once would be far more.
 FLAT_KIB = 16 * 1024
 
 
@@ -37,7 +37,7 @@ class Ran(NamedTuple):
 
 
 class Crowd:
-    """Visitors who write all the time, and how long each message takes."""
+    """Visitors that write continuously, and the latency of each message."""
 
     def __init__(self, served: Served, visitors: list[Visitor]) -> None:
         self._served = served
@@ -68,7 +68,7 @@ class Crowd:
 
 
 def run(data_dir: Path, *arguments: str) -> Ran:
-    """A command in a process of its own, with the most memory it had."""
+    """Run a command in a separate process and measure its peak memory."""
     started = time.perf_counter()
     with open_directory() as directory, (directory / "out").open("wb") as out:
         process = subprocess.Popen(
@@ -86,7 +86,7 @@ def run(data_dir: Path, *arguments: str) -> Ran:
 
 
 async def furnish(operators: Database, tenant_id: str, messages: int, days: float = 0) -> None:
-    """Most of it in ordinary conversations, a tenth in a single huge one."""
+    """Most messages in ordinary conversations, a tenth in a single huge one."""
     await fill(operators, tenant_id, 1, messages // 10, visitor_id="jana", days=days)
     each = 25
     for _ in range(9):
@@ -95,8 +95,8 @@ async def furnish(operators: Database, tenant_id: str, messages: int, days: floa
 
 @pytest.mark.soak
 async def test_bulk() -> None:
-    """Export, erasure, retention, backup and restore of 100 000 messages, visitors all along."""
-    with initialised() as data_dir:
+    """Export, erase, retention, backup, restore of 100 000 messages while visitors write."""
+    with make_data_dir() as data_dir:
         limits = {
             f"RATE_LIMIT_{name}": "off"
             for name in (
@@ -116,7 +116,7 @@ async def test_bulk() -> None:
             finally:
                 await operators.close()
             before = await totals(server.url)
-        await restored(data_dir, before)
+        await require_restored(data_dir, before)
 
 
 async def work(data_dir: Path, served: Served, operators: Database) -> None:
@@ -129,7 +129,7 @@ async def work(data_dir: Path, served: Served, operators: Database) -> None:
     peaks: dict[str, dict[str, int]] = {"small": {}, "large": {}}
 
     async def step(what: str, slug: str, *arguments: str) -> Ran:
-        # The machine may be another's as well: each step has its own comparison.
+        # Other work on the machine varies, so each step has its own comparison.
         crowd.forget()
         await asyncio.sleep(QUIET_SECONDS)
         crowd.report("nothing else")
@@ -169,12 +169,12 @@ async def totals(url: str) -> tuple[int, int]:
     return row["tenants"], row["messages"]
 
 
-async def restored(data_dir: Path, before: tuple[int, int]) -> None:
-    """On another machine: as many messages, every one of them, as there were in the backup."""
+async def require_restored(data_dir: Path, before: tuple[int, int]) -> None:
+    """On another machine: every message of the backup exists."""
     with open_directory() as directory:
         started = time.perf_counter()
         await asyncio.to_thread(backups.restore, directory / "hlas", data_dir / "backup")
         print(f"{'restore, large':<26} {time.perf_counter() - started:6.1f} s")
-        with embedded.running(directory / "hlas") as server:
+        with embedded.open_server(directory / "hlas") as server:
             assert await totals(server.url) == before
             assert before[1] == LARGE

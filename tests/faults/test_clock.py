@@ -1,6 +1,6 @@
 """The application's clock is wrong by hours; the database's is right.
 
-libfaketime gives the application another time than everybody else.
+libfaketime changes the time for the application only.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ SKEWS = ["-9h", *(pytest.param(skew, marks=pytest.mark.soak) for skew in ("+9h",
 
 
 class Clock:
-    """What the application takes for the time; may be changed while it runs."""
+    """The time that the application sees; it can be changed while it runs."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -41,13 +41,13 @@ class Clock:
             "LD_PRELOAD": str(LIBRARY),
             "FAKETIME_TIMESTAMP_FILE": str(self._path),
             "FAKETIME_NO_CACHE": "1",
-            # A wrong date does not make seconds longer.
+            # Only the wall clock is wrong, not the monotonic clock.
             "FAKETIME_DONT_FAKE_MONOTONIC": "1",
         }
 
 
 @asynccontextmanager
-async def skewed(database_url: str, skew: str) -> AsyncIterator[tuple[Served, Clock]]:
+async def serve_skewed(database_url: str, skew: str) -> AsyncIterator[tuple[Served, Clock]]:
     with open_directory() as directory:
         clock = Clock(directory / "clock")
         clock.set(skew)
@@ -57,7 +57,7 @@ async def skewed(database_url: str, skew: str) -> AsyncIterator[tuple[Served, Cl
 
 
 async def require_skew(served: Served, hours: float) -> None:
-    """The control: the application really believes it."""
+    """The control: the application really uses the wrong time."""
     async with asyncio.timeout(30):
         while True:
             answer = await served.client.get("/health")
@@ -80,13 +80,13 @@ async def refresh(served: Served, visitor: Visitor) -> int:
 
 @pytest.mark.parametrize("skew", SKEWS)
 async def test_skew(skew: str, database_url: str, operators: Database) -> None:
-    """Tokens, limits, keys and the reaper go by one clock each, so a wrong one breaks none."""
-    async with skewed(database_url, skew) as (served, clock):
+    """Tokens, limits, keys and the reaper each use one clock, so a wrong clock breaks none."""
+    async with serve_skewed(database_url, skew) as (served, clock):
         await require_skew(served, hours_of(skew))
         (visitor,) = await arrive(served.client, operators)
         first = await visitor.post(served.client, "hello", "key-hello")
         assert first.status_code == 200
-        # The reaper asks the clock that stamped the key, not its own.
+        # The reaper uses the clock that wrote the key's time, not its own.
         cleaned = await asyncio.create_subprocess_exec(
             COMMAND, "cleanup", env=environment(database_url, **clock.variables())
         )
@@ -108,8 +108,8 @@ async def test_skew(skew: str, database_url: str, operators: Database) -> None:
 
 @pytest.mark.soak
 async def test_reaper_goes_by_the_database(database_url: str, operators: Database) -> None:
-    """A key past its time is reaped though the application lives 40 days ago."""
-    async with skewed(database_url, "-40d") as (served, clock):
+    """An expired key is reaped although the application's clock is 40 days behind."""
+    async with serve_skewed(database_url, "-40d") as (served, clock):
         (visitor,) = await arrive(served.client, operators)
         await visitor.post(served.client, "hello", "key-hello")
         owner = await log_in(Logins(database_url), OPERATOR)
@@ -124,8 +124,8 @@ async def test_reaper_goes_by_the_database(database_url: str, operators: Databas
 
 
 async def test_steps(database_url: str, operators: Database) -> None:
-    """Edge case 29: a step back locks nobody out; a step ahead ends tokens, which are renewed."""
-    async with skewed(database_url, "+0h") as (served, clock):
+    """Edge case 29: a step back locks nobody out; after a step ahead tokens are refreshed."""
+    async with serve_skewed(database_url, "+0h") as (served, clock):
         (visitor,) = await arrive(served.client, operators)
         assert (await visitor.post(served.client, "before", "key-1")).status_code == 200
         clock.set("-9h")

@@ -1,7 +1,7 @@
-"""A disk that is full: visitors hear 503, nothing acknowledged is lost, and space is all it takes.
+"""A full disk: requests get 503, nothing acknowledged is lost, and freeing space is enough.
 
-The data directory is a small file system of its own, so the machine's disk stays as it is. Seen
-failing with a full disk left out of `db.AWAY`.
+The data directory is a small file system of its own, so the machine's disk is not filled. Fails
+with the error of a full disk left out of `db.AWAY`.
 """
 
 import asyncio
@@ -20,8 +20,8 @@ from hlas.store import embedded, migrations
 from hlas.store.db import Database
 from hlas.store.embedded import Server
 from hlas.store.logins import OPERATOR, Logins
-from processes import UNLIMITED, serve_process, until_ready
-from visitors import Visitor, arrive, settled_losses
+from processes import UNLIMITED, serve_process, wait_until_ready
+from visitors import Visitor, arrive, find_settled_losses
 
 SIZE = "256m"
 VISITORS = 8
@@ -60,7 +60,7 @@ def server(disk: Path) -> Iterator[Server]:
 
 
 def fill(disk: Path) -> Path:
-    """Not a byte is left for anybody."""
+    """Fill the disk to the last byte."""
     ballast = disk / "ballast"
     with ballast.open("wb", buffering=0) as file, suppress(OSError):
         while True:
@@ -73,7 +73,7 @@ def fill(disk: Path) -> Path:
 
 
 async def use_up_the_log(server: Server) -> None:
-    """The next piece of the write-ahead log has to be made anew, where there is no room for it."""
+    """Force the next segment of the write-ahead log to be created, for which there is no space."""
     with suppress(asyncpg.PostgresError, asyncpg.InterfaceError, OSError):
         administrator = await asyncpg.connect(server.superuser_url)
         try:
@@ -85,7 +85,7 @@ async def use_up_the_log(server: Server) -> None:
 
 
 class Senders:
-    """Visitors that write without end; statuses are noted, and pending keys kept for later."""
+    """Visitors that send continuously; statuses and pending keys are recorded."""
 
     def __init__(self, client: httpx.AsyncClient, visitors: list[Visitor]) -> None:
         self._client = client
@@ -118,7 +118,7 @@ class Senders:
 @pytest.mark.parametrize("full", ["tables", pytest.param("log", marks=pytest.mark.soak)])
 @pytest.mark.timeout(300)
 async def test_disk_full(server: Server, disk: Path, full: str) -> None:
-    """No room for a table or for the log: 503 and never 500; none lost; space alone mends it."""
+    """Full for tables or for the log: 503, never 500; none lost; normal once there is space."""
     await migrations.upgrade_in_thread(Logins(server.url))
     operators = await Database.open(Logins(server.url), OPERATOR, statement_seconds=60)
     async with (
@@ -137,14 +137,14 @@ async def test_disk_full(server: Server, disk: Path, full: str) -> None:
                 [sending, asyncio.create_task(senders.refused.wait())],
                 return_when=asyncio.FIRST_COMPLETED,
             )
-        # A while without room: whatever the database does about it, nobody gets a 500.
+        # A while with a full disk: whatever the database does, there is no 500.
         await asyncio.sleep(1 if full == "tables" else 5)
         assert (await client.get("/health")).status_code == 200
         ballast.unlink()
-        await until_ready(client, RECOVERY_SECONDS)
+        await wait_until_ready(client, RECOVERY_SECONDS)
         senders.over.set()
         async with asyncio.timeout(RECOVERY_SECONDS):
             await sending
         assert senders.statuses == {200, 503}
-    assert await settled_losses(operators, visitors) == []
+    assert await find_settled_losses(operators, visitors) == []
     await operators.close()

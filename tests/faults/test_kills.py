@@ -1,11 +1,11 @@
-"""Kills for real: the application's workers and the whole database, with SIGKILL, under load.
+"""SIGKILL of the application's workers and of the whole database, under load.
 
-A killed server comes back by itself: `hlas serve` replaces its workers, the supervisor of the
-embedded PostgreSQL restarts it. Visitors send with a key until they are answered, as the widget
-does; at the end the database is compared with what they were told.
+A killed server is restarted automatically: `hlas serve` replaces its workers, the supervisor of the
+embedded PostgreSQL restarts it. Visitors send with a key and retry until they get a response, as
+the widget does; at the end the database is compared with the acknowledged messages.
 
-The controls plant the two defects that such a test is for and show that the comparison sees them:
-an acknowledgement before the commit is on disk, and one before the commit itself.
+The controls plant the two defects that matter and show that the comparison detects them: an
+acknowledgement before the commit is on disk, and one before the commit itself.
 """
 
 import asyncio
@@ -25,21 +25,22 @@ from hlas.conversations import messages
 from hlas.conversations.messages import NewMessage
 from hlas.store import embedded, migrations, writer
 from hlas.store.db import Database
+from hlas.store.drafts import Draft, Written
 from hlas.store.embedded import Server, postmaster
 from hlas.store.logins import APPLICATION, OPERATOR, Logins
-from hlas.store.writer import Draft, Writer, Written
+from hlas.store.writer import Writer
 from hlas.visitors.tokens import Session
-from processes import UNLIMITED, Served, serve_process, until_ready
-from visitors import Visitor, arrive, losses, settled_losses
+from processes import UNLIMITED, Served, serve_process, wait_until_ready
+from visitors import Visitor, arrive, find_losses, find_settled_losses
 
 PATIENT = {**UNLIMITED, "WIDGET_SESSION_TTL_MINUTES": "1440"}
-# The WAL writer comes so rarely that only a commit that waits for the disk gets there.
+# The WAL writer runs so rarely that only a commit that waits for the disk is durable.
 LAZY = {"wal_writer_delay": "10s", "wal_writer_flush_after": "1GB"}
 
 
 @pytest.fixture(scope="module")
 def durable_server() -> Iterator[Server]:
-    """A PostgreSQL of its own with fsync on, which is started again whenever it dies."""
+    """A PostgreSQL with fsync on, which is restarted whenever it dies."""
     directory = Path(tempfile.mkdtemp(prefix="hlas-test-"))
     directory.chmod(0o711)
     server = embedded.start(directory, settings=LAZY)
@@ -60,12 +61,12 @@ async def durable_operators(durable_server: Server) -> AsyncIterator[Database]:
 
 
 def kill_database(server: Server) -> None:
-    """All of it at once, so that nothing that was only in memory survives."""
+    """Kill all processes at once, so that nothing that was only in memory survives."""
     for pid in postmaster.members(server.cluster):
         try:
             os.kill(pid, signal.SIGKILL)
         except ProcessLookupError:
-            pass  # it was about to end anyway
+            pass  # it had exited already
 
 
 def kill_workers(served: Served) -> None:
@@ -76,7 +77,7 @@ def kill_workers(served: Served) -> None:
 async def endure(
     server: Server, operators: Database, *, sends: int, kills: int, ready_seconds: float
 ) -> None:
-    """So many sends, with so many kills of the application and of the database on the way."""
+    """This many sends, with kills of the application and of the database in between."""
     async with (
         serve_process(server.url, workers=2, **PATIENT) as served,
         httpx.AsyncClient(base_url=served.url, timeout=20) as client,
@@ -86,7 +87,7 @@ async def endure(
         slowest = 0.0
         due = asyncio.Event()
 
-        def acknowledged() -> int:
+        def count_acknowledged() -> int:
             return sum(len(visitor.acknowledged) for visitor in visitors)
 
         async def visit(visitor: Visitor) -> None:
@@ -97,38 +98,38 @@ async def endure(
 
         visiting = [asyncio.create_task(visit(visitor)) for visitor in visitors]
         for turn in range(1, 2 * kills + 1):
-            while acknowledged() < sends * turn // (2 * kills + 1):
+            while count_acknowledged() < sends * turn // (2 * kills + 1):
                 due.clear()
                 await due.wait()
             if turn % 2:
                 kill_database(server)
             else:
                 kill_workers(served)
-            slowest = max(slowest, await until_ready(client, ready_seconds))
+            slowest = max(slowest, await wait_until_ready(client, ready_seconds))
         await asyncio.gather(*visiting)
         tries = sum(visitor.tries for visitor in visitors)
         print(f"{sends} sends in {tries} tries, ready again within {slowest:.1f} s")
     assert sum(len(visitor.acknowledged) for visitor in visitors) == sends
-    assert await settled_losses(operators, visitors) == []
+    assert await find_settled_losses(operators, visitors) == []
 
 
 @pytest.mark.timeout(300)
 async def test_kills(durable_server: Server, durable_operators: Database) -> None:
-    """Edge cases 5 and 6: application and database killed under load: none lost, none doubled."""
+    """Edge cases 5 and 6: with application and database killed: none lost, none duplicated."""
     await endure(durable_server, durable_operators, sends=500, kills=2, ready_seconds=120)
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
 async def test_many_kills(durable_server: Server, durable_operators: Database) -> None:
-    """Edge cases 5 and 6: 10 000 sends, 20 kills of each; ready again within 10 s by itself."""
+    """Edge cases 5 and 6: 10 000 sends, 20 kills of each; ready again within 10 s."""
     await endure(durable_server, durable_operators, sends=10_000, kills=20, ready_seconds=10)
 
 
-async def test_killed_while_it_was_asked(database_url: str) -> None:
-    """Edge case 6: workers that die owing the supervisor an answer are replaced, not waited for.
+async def test_killed_during_the_health_check(database_url: str) -> None:
+    """Edge case 6: workers that die during the supervisor's health check are replaced at once.
 
-    Seen failing with uvicorn's own supervisor, which waits for the whole health check timeout.
+    Fails with uvicorn's own supervisor, which waits for the whole health check timeout.
     """
     async with (
         serve_process(database_url, workers=2, **PATIENT) as served,
@@ -136,14 +137,14 @@ async def test_killed_while_it_was_asked(database_url: str) -> None:
     ):
         for worker in served.workers:
             worker.suspend()
-        # Longer than the supervisor's round: it has asked, and nobody has answered.
+        # Longer than the supervisor's interval: it has sent its check and got no answer.
         await asyncio.sleep(2)
         kill_workers(served)
-        await until_ready(client, 45)
+        await wait_until_ready(client, 45)
 
 
 async def test_stop_under_load(database_url: str, operators: Database) -> None:
-    """Edge case 44: SIGTERM under load: what was stored was acknowledged, and the other way."""
+    """Edge case 44: SIGTERM under load: the acknowledged messages are the stored ones."""
     async with (
         serve_process(database_url, workers=1, **PATIENT) as served,
         httpx.AsyncClient(base_url=served.url, timeout=20) as client,
@@ -167,11 +168,11 @@ async def test_stop_under_load(database_url: str, operators: Database) -> None:
         await enough.wait()
         assert await served.stop() == 0
         await asyncio.gather(*visiting)
-    assert await losses(operators, visitors) == []
+    assert await find_losses(operators, visitors) == []
 
 
 class HastyWriter(Writer):
-    """The defect: acknowledges when the message is queued, before anything is committed."""
+    """The planted defect: acknowledges a message when it is queued, before the commit."""
 
     async def write(self, draft: Draft) -> Written:
         task = asyncio.ensure_future(super().write(draft))
@@ -180,7 +181,7 @@ class HastyWriter(Writer):
 
 
 async def lose(server: Server, operators: Database, store: Writer, count: int) -> list[str]:
-    """Sends, and the database killed as soon as the last one is acknowledged."""
+    """Send, and kill the database as soon as the last message is acknowledged."""
     visitor = Visitor("https://a.example", "", "")
     tenant = await operators.one(
         "insert into tenants (id, slug, name) select id, 't' || right(id::text, 12), 't'"
@@ -201,7 +202,7 @@ async def lose(server: Server, operators: Database, store: Writer, count: int) -
         visitor.acknowledged[key] = orjson.loads(written.response)["message_id"]
     kill_database(server)
     await store.close()
-    return await settled_losses(operators, [visitor])
+    return await find_settled_losses(operators, [visitor])
 
 
 @pytest.mark.parametrize(
@@ -218,7 +219,7 @@ async def test_control(
     *,
     expected: bool,
 ) -> None:
-    """Edge case 5: the comparison sees a planted loss, and sees none in the writer as it is."""
+    """Edge case 5: the comparison detects a planted loss, and no loss with the real writer."""
     monkeypatch.setattr(writer, "PATIENCE_SECONDS", 60.0)
     monkeypatch.setattr(writer, "DRAIN_SECONDS", 0.1)
     store = kind(Logins(durable_server.url), APPLICATION, synchronous_commit=synchronous)

@@ -1,10 +1,10 @@
 """Random histories of one conversation against a model of a few lines.
 
-The model: a key that is stored means the text it was first sent with; the first wins, equal ones
-get its answer, others 409. Nothing else may ever change what is stored: not a lost connection, a
-client that went away, a restart, or the reaper, which only makes keys new again.
+The model: a stored key belongs to the text it was first sent with. The first request wins, equal
+ones get its response, others 409. Nothing else may change what is stored: not a lost connection, a
+client that disconnects, a restart, or the reaper, after which a key can be used again.
 
-Seen failing with these defects planted: hashes not compared, `_retryable` keeping nothing, every
+Fails with these defects planted: hashes not compared, `_retryable` keeping nothing, every
 stored answer a replay, the reaper removing young keys.
 """
 
@@ -27,7 +27,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from cables import Cable, plugged
+from cables import Cable, open_cable
 from factories import Live, make_settings, serve_app
 from hlas.conversations import messages
 from hlas.store import writer
@@ -44,7 +44,7 @@ SENDS = st.lists(st.tuples(st.none() | KEYS, TEXTS), min_size=2, max_size=8)
 
 
 class World:
-    """The real thing: a server behind a cable, in an event loop that runs when it is asked to."""
+    """A real server behind a cable, in an event loop that runs on demand."""
 
     live: Live
     cable: Cable
@@ -60,7 +60,7 @@ class World:
         return self.runner.run(work)
 
     async def open(self) -> None:
-        self.cable = await self.stack.enter_async_context(plugged(self.url))
+        self.cable = await self.stack.enter_async_context(open_cable(self.url))
         self.operators = await Database.open(Logins(self.url), OPERATOR, statement_seconds=60)
         self.stack.push_async_callback(self.operators.close)
         await self.start()
@@ -97,17 +97,17 @@ class Conversation(RuleBasedStateMachine):
 
     @initialize()
     def open(self) -> None:
-        # A history that failed half-way may have left the cable in pieces.
+        # A history that failed half-way may have left the cable in a faulty state.
         self.world.cable.lose_next_answer = self.world.cable.lose_next_question = False
         (self.visitor,) = self.world.run(arrive(self.world.live.client, self.world.operators))
-        # The connection knows its statement, so that an answer that is lost is that of a commit.
+        # The first post prepares the statement, so that a lost response is that of a commit.
         self.world.run(self.visitor.post(self.world.live.client, "warm"))
         self.texts: Counter[str] = Counter(["warm"])
-        # By key: the text and the answer that are stored.
+        # By key: the stored text and response.
         self.stored: dict[str, tuple[str, bytes]] = {}
 
     def check(self, key: str | None, text: str, answer: httpx.Response) -> None:
-        """One answer against the model, which then knows what it says."""
+        """Check one response against the model, and update the model."""
         known = self.stored.get(key) if key else None
         if known is None:
             assert answer.status_code == 200, answer.text
@@ -131,7 +131,7 @@ class Conversation(RuleBasedStateMachine):
     def post_together(self, sends: list[tuple[str | None, str]]) -> None:
         answers = self.world.run(_together(self.world.live.client, self.visitor, sends))
         both = list(zip(sends, answers, strict=True))
-        # Of those who raced for a key the one that is no replay was first.
+        # Of the requests that raced for a key, the one without a replay was the first.
         both.sort(key=lambda one: (one[1].status_code, REPLAYED in one[1].headers))
         for (key, text), answer in both:
             self.check(key, text, answer)
@@ -147,7 +147,7 @@ class Conversation(RuleBasedStateMachine):
 
     @rule(key=KEYS, text=TEXTS)
     def leave_without_the_answer(self, key: str, text: str) -> None:
-        """The client goes when its message is stored, or was stored before."""
+        """The client disconnects when its message is stored, or was stored before."""
         self.world.run(_leave(self.world, self.visitor, key, text))
         if key not in self.stored:
             again = self.world.run(self.visitor.post(self.world.live.client, text, key))
@@ -165,7 +165,7 @@ class Conversation(RuleBasedStateMachine):
 
     @rule(key=KEYS)
     def reap(self, key: str) -> None:
-        """One key grows old; the reaper takes it and leaves the others."""
+        """One key expires; the reaper deletes it and keeps the others."""
         self.world.run(_reap(self.world.operators, self.visitor, key))
         self.stored.pop(key, None)
 
@@ -195,20 +195,20 @@ async def _leave(world: World, visitor: Visitor, key: str, text: str) -> None:
         "Idempotency-Key": key,
     }
     head = "".join(f"{name}: {value}\r\n" for name, value in given.items())
-    before = _answered(world)
+    before = _count_answered(world)
     sender.write(f"POST /widget/messages HTTP/1.1\r\n{head}\r\n{body}".encode())
     await sender.drain()
     async with asyncio.timeout(60):
         while not await _is_stored(world.operators, visitor, key):  # noqa: ASYNC110  # no event
             await asyncio.sleep(0.005)
         sender.transport.abort()
-        # A key that was stored before says nothing of this request; if it were reaped while the
-        # request is still under way, the message would rightly be a new one.
-        while _answered(world) == before:  # noqa: ASYNC110  # no event
+        # A key that was stored before proves nothing about this request; if it were reaped while
+        # the request is still in progress, the message would correctly be a new one.
+        while _count_answered(world) == before:  # noqa: ASYNC110  # no event
             await asyncio.sleep(0.005)
 
 
-def _answered(world: World) -> float:
+def _count_answered(world: World) -> float:
     metrics = world.live.app.state.services.metrics
     metrics.hand_over()
     labels = {"method": "POST", "route": "/widget/messages"}
@@ -256,8 +256,8 @@ def explore(world: World, **options: Any) -> None:
 
 
 def test_model(world: World) -> None:
-    """Edge cases 1, 3, 4, 7, 8, 15 and 17 in random order: a few hundred steps, always the same."""
-    # Real servers make shrinking slow: a failure is shown as it was found.
+    """Edge cases 1, 3, 4, 7, 8, 15 and 17 in random order: a few hundred fixed steps."""
+    # Shrinking is slow with real servers: a failure is shown as it was found.
     explore(
         world,
         max_examples=8,
@@ -270,5 +270,5 @@ def test_model(world: World) -> None:
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
 def test_model_at_length(world: World) -> None:
-    """The same for thousands of steps, other ones each time."""
+    """The same with thousands of steps, different each time."""
     explore(world, max_examples=100, stateful_step_count=50)

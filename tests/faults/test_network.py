@@ -1,7 +1,7 @@
 """Bad networks: between visitors and the application, and between it and the database.
 
-Seen failing with these defects planted: keys that are not looked at (doubled), and a writer that
-repeats without a key what a lost connection may have committed (500).
+Fails with these defects planted: keys that are ignored (duplicates), and a writer that
+retries messages without a key that a lost connection may have committed (500).
 """
 
 import asyncio
@@ -13,10 +13,10 @@ from typing import Any
 import httpx
 import pytest
 
-from cables import Wire, plugged, wired
+from cables import Wire, open_cable, open_wire
 from factories import make_settings, serve_app
 from hlas.store.db import Database
-from visitors import Visitor, arrive, losses
+from visitors import Visitor, arrive, find_losses
 
 VISITORS = 8
 SENDS = 12
@@ -25,14 +25,14 @@ Trouble = Callable[[Wire, random.Random], Coroutine[Any, Any, None]]
 
 
 async def latency(wire: Wire, randomness: random.Random) -> None:
-    """Every piece is late, sometimes by a little, sometimes by more."""
+    """Every piece is delayed, by varying times."""
     while True:
         wire.latency_seconds = randomness.choice((0.0, 0.002, 0.02, 0.1))
         await asyncio.sleep(0.05)
 
 
 async def slices(wire: Wire, randomness: random.Random) -> None:
-    """A few bytes at a time: no reader may believe that what belongs together comes together."""
+    """A few bytes at a time: readers must not rely on packet boundaries."""
     while True:
         wire.slice_bytes = randomness.choice((1, 3, 7, 100))
         await asyncio.sleep(0.05)
@@ -45,7 +45,7 @@ async def cuts(wire: Wire, randomness: random.Random) -> None:
 
 
 async def losses_of_answers(wire: Wire, randomness: random.Random) -> None:
-    """The worst moment: it is stored, and nobody hears of it."""
+    """The worst case: the message is stored, and the response is lost."""
     while True:
         await asyncio.sleep(randomness.uniform(0.02, 0.2))
         wire.lose_next_answer = True
@@ -58,7 +58,7 @@ async def resets(wire: Wire, randomness: random.Random) -> None:
 
 
 async def everything(wire: Wire, randomness: random.Random) -> None:
-    """All of it in turn, with just enough quiet between for a connection to be made."""
+    """All faults in turn, with just enough time in between to connect."""
     while True:
         wire.latency_seconds = randomness.choice((0.0, 0.001))
         wire.slice_bytes = randomness.choice((0, 50, 500))
@@ -75,7 +75,7 @@ troubles = pytest.mark.parametrize("trouble", [everything, *alone])
 
 
 async def send_all(client: httpx.AsyncClient, visitors: list[Visitor]) -> None:
-    """With keys, again and again, as the widget does; no answer may be a 500."""
+    """Send with keys and retries, like the widget; no response may be a 500."""
 
     async def visit(number: int, visitor: Visitor) -> None:
         for turn in range(SENDS):
@@ -100,30 +100,30 @@ async def endure(wire: Wire, trouble: Trouble, sending: Awaitable[None]) -> None
 async def test_between_client_and_application(
     trouble: Trouble, database_url: str, operators: Database, logs: io.BytesIO
 ) -> None:
-    """Edge case 8: late, sliced, cut and reset: acknowledged is stored, once, without a gap."""
+    """Edge case 8: delayed, fragmented, cut, reset: acknowledged is stored once, no gap."""
     async with (
         serve_app(make_settings(database_url), logs) as live,
-        wired(live.url) as wire,
+        open_wire(live.url) as wire,
         httpx.AsyncClient(base_url=wire.url, timeout=20) as client,
     ):
         visitors = await arrive(live.client, operators, VISITORS)
         await endure(wire, trouble, send_all(client, visitors))
         assert not [event for event in live.events("request") if event["status"] >= 500]
         assert (await live.client.get("/ready")).status_code == 200
-    assert await losses(operators, visitors) == []
+    assert await find_losses(operators, visitors) == []
 
 
 @troubles
 async def test_between_application_and_database(
     trouble: Trouble, database_url: str, operators: Database, logs: io.BytesIO
 ) -> None:
-    """Edge cases 4, 7 and 43: the same on the other side: at worst a 503, never a 500."""
+    """Edge cases 4, 7 and 43: the same towards the database: at worst a 503, never a 500."""
     async with (
-        plugged(database_url) as cable,
+        open_cable(database_url) as cable,
         serve_app(make_settings(cable.url), logs) as live,
     ):
         visitors = await arrive(live.client, operators, VISITORS)
         await endure(cable, trouble, send_all(live.client, visitors))
         statuses = {event["status"] for event in live.events("request")}
         assert statuses <= {200, 409, 503}, statuses
-    assert await losses(operators, visitors) == []
+    assert await find_losses(operators, visitors) == []

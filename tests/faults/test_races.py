@@ -1,6 +1,6 @@
 """Races between server processes on one database, over real HTTP.
 
-Seen failing with these defects planted in write_messages: the conversations not locked (two rows
+Fails with these defects planted in write_messages: the conversations not locked (two rows
 want one seq: 500), the key not looked up under the lock (its constraint refuses the second: 500).
 """
 
@@ -63,7 +63,7 @@ async def test_same_key(pair: tuple[Served, Served], operators: Database) -> Non
         assert {answer.status_code for answer in answers} == {200}
         assert len({answer.content for answer in answers}) == 1
         first = [answer for answer in answers if REPLAYED not in answer.headers]
-        # A try that was told to come again may have been the first; else one answer is.
+        # A request that was told to retry may have been the first; otherwise one response is.
         assert len(first) == 1 or (visitor.tries > 32 and not first)
     assert len(await contents(operators, visitor)) == 12
 
@@ -89,7 +89,7 @@ async def test_mixed_payloads(pair: tuple[Served, Served], operators: Database) 
 async def test_first_session_killed(
     pair: tuple[Served, Served], operators: Database, database_url: str, postgres_server: Any
 ) -> None:
-    """Edge case 4: the first request's session dies while the others wait: one of them creates."""
+    """Edge case 4: the first request's session dies while others wait: one of them creates."""
     (visitor,) = await arrive(pair[0].client, operators)
     owner = await connect(database_url)
     await owner.execute(
@@ -103,7 +103,7 @@ async def test_first_session_killed(
     ]
     async with asyncio.timeout(30):
         held = "select count(*) from pg_locks where not granted"
-        while not await owner.fetchval(held):  # noqa: ASYNC110  # the database tells nobody
+        while not await owner.fetchval(held):  # noqa: ASYNC110  # there is no event
             await asyncio.sleep(0.02)
     assert await kill_writers(postgres_server.superuser_url)
     await owner.close()
@@ -146,7 +146,7 @@ async def test_reader_misses_nothing(
 
 
 async def test_one_event_each(pair: tuple[Served, Served], operators: Database) -> None:
-    """Edge case 19 over two processes: an idempotency event for each answered keyed request."""
+    """Edge case 19 over two processes: one idempotency event for each answered keyed request."""
     (visitor,) = await arrive(pair[0].client, operators)
     await asyncio.gather(
         *(visitor.post(pair[turn % 2].client, f"{turn % 3}", "k") for turn in range(30))

@@ -1,8 +1,8 @@
-"""An hour of life at half load: memory, descriptors, connections and tasks stay where they were.
+"""An hour of half load: memory, descriptors, connections and tasks do not grow.
 
 `HLAS_SOAK_SECONDS=3600 pytest -q -s -m soak tests/faults/test_soak.py`
 
-Two workers and a PostgreSQL with fsync on. Seen failing with each of these planted: 1 KB kept for
+Two workers and a PostgreSQL with fsync on. Fails with each of these planted: 1 KB kept for
 every request, a task or a file left open.
 """
 
@@ -35,14 +35,14 @@ from processes import Served, serve_process
 SECONDS = float(os.environ.get("HLAS_SOAK_SECONDS", "3600"))
 VISITORS = 48
 WORKERS = 2
-# Of a worker: readers, operators, tenants' administrators, and the writer.
+# Connections of a worker: readers, operators, tenants' administrators, and the writer.
 CONNECTIONS = WORKERS * (8 + 4 + 4 + 1)
 PROBE = Path(__file__).parents[1] / "support" / "probe"
 
 MIB = 1024 * 1024
-# What allocators and growing tables of bounded caches move by themselves.
+# Normal variation of allocators and of bounded caches.
 NOISE_BYTES = 3 * MIB
-# More than this is a leak, however long it took; in a short run, so much for each request.
+# More than this is a leak; in a short run the bound is per request.
 FLAT_BYTES = 8 * MIB
 LEAK_BYTES = 256
 
@@ -76,7 +76,7 @@ class Sample:
 
 @dataclass
 class Watch:
-    """Looks at the server's processes and its database from outside."""
+    """Measures the server's processes and its database from outside."""
 
     served: Served
     directory: Path
@@ -101,7 +101,7 @@ class Watch:
         report.unlink(missing_ok=True)
         os.kill(pid, signal.SIGUSR2)
         async with asyncio.timeout(60):
-            while not report.exists():  # noqa: ASYNC110  # a file tells nobody
+            while not report.exists():  # noqa: ASYNC110  # there is no event
                 await asyncio.sleep(0.01)
         return int(report.read_text())
 
@@ -122,7 +122,7 @@ class Watch:
             self.problems.add("the log of the database grows without end")
 
     async def idle(self, before: Sample | None = None) -> Sample:
-        """When nobody is there any more; compared with before, after a while of grace."""
+        """An idle server, compared with before, after a grace period."""
         sample = await self.look()
         for _ in range(100):
             if not any(sample.sockets) and (before is None or not leaks(before, sample)):
@@ -133,12 +133,12 @@ class Watch:
 
 
 def visitors_of(worker: psutil.Process) -> int:
-    """Connections of visitors; the socket that waits for them is none."""
+    """Visitors' connections, without the listening socket."""
     return sum(one.status != psutil.CONN_LISTEN for one in worker.net_connections("tcp"))
 
 
 def leaks(before: Sample, after: Sample) -> list[str]:
-    """What an idle server holds that it did not hold when it was idle before."""
+    """Resources that an idle server has now and did not have before."""
     found = []
     for name in ("files", "tasks"):
         was, is_now = getattr(before, name), getattr(after, name)
@@ -148,15 +148,15 @@ def leaks(before: Sample, after: Sample) -> list[str]:
 
 
 def growth(values: list[int]) -> float:
-    """After a warm-up of a third: from the median of the first third of the rest to the last's."""
+    """After a warm-up of a third: from the median of the first third of the rest to the last."""
     rest = values[len(values) // 3 :]
     third = max(1, len(rest) // 3)
     return statistics.median(rest[-third:]) - statistics.median(rest[:third])
 
 
 def allowed_growth(requests: int) -> float:
-    """Of one process, in a run of so many requests."""
-    # Between the middles of those thirds lie 4/9 of a run.
+    """The growth that one process may have in a run with this many requests."""
+    # The middles of those thirds are 4/9 of a run apart.
     served = requests * 4 / 9 / WORKERS
     return NOISE_BYTES + min(FLAT_BYTES, LEAK_BYTES * served)
 
@@ -166,7 +166,7 @@ def series(first: int, last: int, count: int = 90) -> list[int]:
 
 
 def test_growth() -> None:
-    """A leak is seen in a short run and in a long one; a warm-up and single peaks are none."""
+    """A leak is detected in short and long runs; a warm-up and single peaks are not leaks."""
     flat = [50 * MIB] * 10 + series(50 * MIB, 90 * MIB, 20) + [90 * MIB] * 60
     flat[40] = flat[70] = 200 * MIB
     assert growth(flat) == 0
@@ -176,7 +176,9 @@ def test_growth() -> None:
 
 
 @asynccontextmanager
-async def soaked(server: Server, url: str, plant: str = "") -> AsyncIterator[tuple[Watch, Crowd]]:
+async def serve_soaked(
+    server: Server, url: str, plant: str = ""
+) -> AsyncIterator[tuple[Watch, Crowd]]:
     """A server with a probe in each process, tenants on it, and a crowd."""
     log_scan.hear(WORD)
     with tempfile.TemporaryDirectory(prefix="hlas-probe-") as name:
@@ -188,7 +190,7 @@ async def soaked(server: Server, url: str, plant: str = "") -> AsyncIterator[tup
             "HLAS_PROBE_PLANT": plant,
         }
         async with serve_process(url, workers=WORKERS, **given) as served:
-            # Its idle connection would be taken for a visitor's.
+            # Its idle connection would count as a visitor's.
             await served.client.aclose()
             origins = await open_shops(url)
             name_of_database = url.partition("?")[0].rpartition("/")[2]
@@ -200,7 +202,7 @@ async def soaked(server: Server, url: str, plant: str = "") -> AsyncIterator[tup
 
 
 async def open_shops(url: str) -> list[str]:
-    """The origins of five tenants; no connection is left that would be counted as the server's."""
+    """The origins of five tenants; no connection is left open that would count as a visitor's."""
     origins = [f"https://soaked-{number}.example" for number in range(5)]
     operators = await Database.open(Logins(url), OPERATOR)
     for number, origin in enumerate(origins):
@@ -210,20 +212,20 @@ async def open_shops(url: str) -> list[str]:
 
 
 async def require_stored(database: asyncpg.Connection, account: Account) -> None:
-    """Every acknowledged message once, and nothing else."""
+    """Every acknowledged message of visitors is stored once, and no other of theirs is."""
     row = await database.fetchrow(
         "select count(*) as count, coalesce(sum(('x0' || right(replace(id::text, '-', ''), 15))"
-        "::bit(64)::bigint), 0)::text as ids from messages"
+        "::bit(64)::bigint), 0)::text as ids from messages where role = 'user'"
     )
     assert (row["count"], int(row["ids"])) == (account.acknowledged, account.ids)
     assert account.problems[:3] == []
-    # A machine that has other work to do may have none to spare; whoever asks again is served.
+    # A busy machine may answer 503; a retry succeeds.
     assert max(status for status in account.statuses if status != 503) < 500, account.statuses
 
 
-async def test_nothing_is_left_behind(postgres_server: Server, database_url: str) -> None:
-    """Two thousand requests of every kind: acknowledged is stored; no task or file is left."""
-    async with soaked(postgres_server, database_url) as (watch, crowd):
+async def test_no_leaks(postgres_server: Server, database_url: str) -> None:
+    """Two thousand requests of all kinds: acknowledged is stored; no task or file is leaked."""
+    async with serve_soaked(postgres_server, database_url) as (watch, crowd):
         await crowd.live(VISITORS // 2)
         before = await watch.idle()
         await crowd.live(2 * VISITORS)
@@ -236,9 +238,9 @@ async def test_nothing_is_left_behind(postgres_server: Server, database_url: str
         await require_stored(watch.database, crowd.account)
 
 
-async def test_what_is_left_behind_is_seen(postgres_server: Server, database_url: str) -> None:
-    """The control: neither a task nor a file left by each request goes unnoticed."""
-    async with soaked(postgres_server, database_url, plant="task file") as (watch, crowd):
+async def test_leaks_are_detected(postgres_server: Server, database_url: str) -> None:
+    """The control: a leaked task or file per request is detected."""
+    async with serve_soaked(postgres_server, database_url, plant="task file") as (watch, crowd):
         before = await watch.idle()
         await crowd.live(4)
         found = leaks(before, await watch.look())
@@ -247,7 +249,7 @@ async def test_what_is_left_behind_is_seen(postgres_server: Server, database_url
 
 @contextmanager
 def durable_server() -> Iterator[Server]:
-    """A PostgreSQL of its own with fsync on, as the embedded one is run."""
+    """A PostgreSQL with fsync on, like the embedded one."""
     with open_directory() as directory:
         server = embedded.start(directory / "hlas")
         server.watch()
@@ -258,9 +260,9 @@ def durable_server() -> Iterator[Server]:
 
 
 async def soak(seconds: float, plant: str = "") -> tuple[list[float], float]:
-    """What each process has grown by, in bytes, and what it may."""
+    """The growth of each process in bytes, and its bound."""
     with durable_server() as server:
-        async with soaked(server, server.url, plant) as (watch, crowd):
+        async with serve_soaked(server, server.url, plant) as (watch, crowd):
             return await soak_in(seconds, watch, crowd)
 
 
@@ -307,7 +309,7 @@ def report(watch: Watch, account: Account, before: Sample, after: Sample) -> Non
 @pytest.mark.soak
 @pytest.mark.timeout(SECONDS + 1800)
 async def test_soak() -> None:
-    """An hour of half load: flat memory, no leak of connections or tasks, nothing lost, no 5xx."""
+    """An hour of half load: flat memory, no leaked connection or task, nothing lost, no 5xx."""
     grown, allowed = await soak(SECONDS)
     assert max(grown) < allowed
 
@@ -315,6 +317,6 @@ async def test_soak() -> None:
 @pytest.mark.soak
 @pytest.mark.timeout(600)
 async def test_planted_leak() -> None:
-    """The control: 1 KB kept for each request is seen within a minute and a half."""
+    """The control: a leak of 1 KB per request is detected within 90 s."""
     grown, allowed = await soak(90, "memory")
     assert min(grown[1:]) > allowed

@@ -1,7 +1,7 @@
-"""The coverage-guided fuzzer on one target, with a directory for what it learns.
+"""The coverage-guided fuzzer on one target, with a directory for its corpus.
 
-`python tests/fuzz/drive.py json CORPUS -max_total_time=60`; options are libFuzzer's. What breaks a
-target is written to the current directory as `crash-*` and becomes a seed or a unit test.
+`python tests/fuzz/drive.py json CORPUS -max_total_time=60`; options are libFuzzer's. An input
+that crashes is written to the current directory as `crash-*` and becomes a seed or a unit test.
 """
 
 import sys
@@ -10,7 +10,7 @@ from pathlib import Path
 import atheris
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
-# Only our own code is watched: what it reaches is what the fuzzer looks for.
+# Only our own code is instrumented, so that the fuzzer maximises its coverage.
 with atheris.instrument_imports(include=["hlas", "idna", "jwt"]):
     from fuzz.targets import SEEDS, TARGETS
 

@@ -1,4 +1,4 @@
-"""Edge cases 34, 38 and 39: parsers meet what nobody thought of, without a server in between."""
+"""Edge cases 34, 38 and 39: parsers with random input, without a server."""
 
 import subprocess
 import sys
@@ -40,7 +40,7 @@ def test_seeds(name: str) -> None:
 
 @pytest.mark.parametrize("name", TARGETS)
 def test_parser(name: str) -> None:
-    """Some hundred cases of each parser, always the same."""
+    """Some hundred cases of each parser, the same in every run."""
     explore(name, 200, derandomize=True)
 
 
@@ -48,7 +48,7 @@ def test_parser(name: str) -> None:
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("name", TARGETS)
 def test_parser_at_length(name: str) -> None:
-    """The same with 20 000 of each, other ones every time."""
+    """The same with 20 000 cases of each, different in every run."""
     explore(name, 20_000, derandomize=False)
 
 
@@ -57,7 +57,7 @@ def test_parser_at_length(name: str) -> None:
 @pytest.mark.skipif(find_spec("atheris") is None, reason="atheris is not installed: make soak does")
 @pytest.mark.parametrize("name", TARGETS)
 def test_coverage_guided(name: str, tmp_path: Path) -> None:
-    """A minute of the coverage-guided fuzzer finds nothing; what it finds is shown."""
+    """A minute of the coverage-guided fuzzer finds no crash."""
     options = [f"-max_total_time={FUZZ_SECONDS}", "-max_len=4096", "-timeout=20", "-verbosity=1"]
     corpus = tmp_path / "corpus"
     corpus.mkdir()

@@ -1,4 +1,4 @@
-"""Edge case 34: hostile requests over a real connection: an answer in our shape, never a 5xx."""
+"""Edge case 34: hostile requests over a real connection: our error format, never a 5xx."""
 
 import asyncio
 import socket
@@ -15,7 +15,7 @@ from hypothesis.strategies import SearchStrategy
 from factories import Site
 from fuzz.inputs import inputs
 
-# What the HTTP parser refuses by itself comes from the first strategy; the rest gets further.
+# The first strategy is mostly refused by the HTTP parser; the others get further.
 VALUES = st.one_of(
     st.binary(max_size=80),
     st.text(st.characters(min_codepoint=32, max_codepoint=255), max_size=80).map(
@@ -41,13 +41,13 @@ METHODS = st.sampled_from(4 * USUAL + RARE)
 CONTROLS = bytes([*range(32), 127])
 
 
-# Refused keys would be held back, and what comes after them with them.
+# Refused keys would be delayed, and with them the requests that follow.
 unlimited = pytest.mark.settings(rate_limit_admin_denied_ip="off")
 
 
 @dataclass
 class Client:
-    """One blocking connection, opened again when the server has had enough of it."""
+    """One blocking connection, reopened when the server has closed it."""
 
     url: str
     connection: socket.socket | None = None
@@ -82,12 +82,12 @@ class Client:
 
 
 def values(name: str) -> SearchStrategy[bytes]:
-    """A header's value that the HTTP parser lets through."""
+    """A header value that the HTTP parser accepts."""
     return inputs(name).map(lambda value: value.translate(None, CONTROLS))
 
 
 def requests(site: Site) -> SearchStrategy[tuple[bytes, bytes, list[tuple[bytes, bytes]], bytes]]:
-    """Method, path, headers and body; most with a valid token, so that they get somewhere."""
+    """Method, path, headers and body; most have a valid token, so that they get further."""
     history = f"/widget/conversations/{site.conversation_id}/messages".encode()
     known = [
         b"/widget/session",
@@ -129,7 +129,7 @@ def requests(site: Site) -> SearchStrategy[tuple[bytes, bytes, list[tuple[bytes,
 
 def written(method: bytes, path: bytes, headers: list[tuple[bytes, bytes]], body: bytes) -> bytes:
     lines = [method + b" " + path + b" HTTP/1.1", b"Host: hlas.test"]
-    # A line break would end the header and be another request: that is test_bodies.py's subject.
+    # A line break would end the header and start another request: see test_body.py.
     lines += [name + b": " + value.translate(None, b"\r\n\0") for name, value in headers]
     if body:
         lines.append(b"Content-Length: %d" % len(body))
@@ -137,7 +137,7 @@ def written(method: bytes, path: bytes, headers: list[tuple[bytes, bytes]], body
 
 
 async def explore(site: Site, examples: int, *, derandomize: bool) -> Counter[int]:
-    """The statuses; every answer is below 500, and a refusal is in our shape."""
+    """The statuses. Every one is below 500, and errors are in our format."""
     client = Client(site.live.url)
     statuses: Counter[int] = Counter()
 
@@ -166,7 +166,7 @@ async def explore(site: Site, examples: int, *, derandomize: bool) -> Counter[in
 
 @unlimited
 async def test_requests(site: Site) -> None:
-    """Some requests, always the same."""
+    """150 requests, the same in every run."""
     statuses = await explore(site, 150, derandomize=True)
     assert {200, 404} <= set(statuses), "they get somewhere"
 
@@ -175,6 +175,6 @@ async def test_requests(site: Site) -> None:
 @pytest.mark.timeout(3600)
 @unlimited
 async def test_requests_at_length(site: Site) -> None:
-    """20 000 of them, other ones every time."""
+    """20 000 requests, different in every run."""
     statuses = await explore(site, 20_000, derandomize=False)
     print(f"{sum(statuses.values())} requests: {dict(sorted(statuses.items()))}")

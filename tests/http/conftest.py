@@ -1,4 +1,4 @@
-"""What tests of the lane share."""
+"""Fixtures for tests of the lane."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from hlas.http.server import Connection
 
 @pytest.fixture
 def connections(monkeypatch: pytest.MonkeyPatch) -> list[Connection]:
-    """The connection of each request that could have been in the lane."""
+    """The connection of each request that the lane could have handled."""
     seen: list[Connection] = []
     is_plain = Connection._is_plain
 
@@ -23,7 +23,7 @@ def connections(monkeypatch: pytest.MonkeyPatch) -> list[Connection]:
 
 @pytest.fixture
 def taken(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """For each request to send a message: did the lane take it."""
+    """For each request to send a message, whether the lane handled it."""
     seen: list[bool] = []
     start, apply = Exchange.start, Connection._apply
 

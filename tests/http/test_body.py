@@ -1,4 +1,4 @@
-"""Bodies and whole requests that are too large, hostile or no HTTP at all."""
+"""Bodies and requests that are too large, hostile or not valid HTTP."""
 
 import asyncio
 import itertools
@@ -16,7 +16,7 @@ ROUTES = ("/widget/session", "/widget/messages")
 
 
 def is_ours(answer: httpx.Response) -> bool:
-    """The one error shape, with the request id of the header."""
+    """The common error format, with the request id of the header."""
     body = answer.json()
     wanted = {"detail", "message", "request_id"}
     extra = {"errors"} if body["detail"] == "invalid_request" else set()
@@ -70,7 +70,7 @@ HOSTILE = {
 
 
 async def test_hostile_json(site: Site, operators: Database) -> None:
-    """Edge case 34: a 4xx in our shape on both routes, nothing echoed, nothing stored."""
+    """Edge case 34: a 4xx in our format on both routes, nothing echoed, nothing stored."""
     before = await rows(operators)
     routes = (("/widget/session", b"visitor_id"), ("/widget/messages", b"text"))
     for (name, hostile), (route, field) in itertools.product(HOSTILE.items(), routes):
@@ -85,7 +85,7 @@ async def test_hostile_json(site: Site, operators: Database) -> None:
 
 
 async def test_depth_of_100_000(site: Site, operators: Database) -> None:
-    """Edge case 34: nesting of 100 000 within an allowed size is refused without a crash."""
+    """Edge case 34: nesting of 100 000 within the allowed size is refused without a crash."""
     for body in (b"[" * 60_000, b'{"text":' + b"[" * 60_000):
         answer = await site.live.client.post(
             "/widget/messages", headers=site.headers(), content=body
@@ -108,7 +108,7 @@ async def test_no_body(site: Site) -> None:
 
 @pytest.mark.settings(max_json_body_bytes=LARGEST)
 async def test_content_length(site: Site, operators: Database) -> None:
-    """Edge case 32: one byte over by Content-Length is refused unread; exactly the limit passes."""
+    """Edge case 32: Content-Length one byte over is refused unread; exactly the limit passes."""
     frame = len(b'{"text":"x","metadata":{"a":""}}')
     for size, status in ((LARGEST, 200), (LARGEST + 1, 413)):
         body = b'{"text":"x","metadata":{"a":"' + b"y" * (size - frame) + b'"}}'
@@ -129,7 +129,7 @@ async def test_content_length(site: Site, operators: Database) -> None:
 
 @pytest.mark.settings(max_json_body_bytes=LARGEST)
 async def test_declared_and_never_sent(site: Site) -> None:
-    """Edge case 32: a Content-Length over the limit is answered before a byte of the body came."""
+    """Edge case 32: a Content-Length over the limit is refused before any byte of the body."""
     for route in ROUTES:
         answer = await exchange(site.live.url, head(site, route, f"Content-Length: {10**12}"))
         assert (answer.status, answer.closed) == (413, True)
@@ -139,7 +139,7 @@ async def test_declared_and_never_sent(site: Site) -> None:
 
 @pytest.mark.settings(max_json_body_bytes=LARGEST)
 async def test_chunked(site: Site) -> None:
-    """Edge case 32: chunks over the limit are refused as soon as they are, and the rest unread."""
+    """Edge case 32: chunks are refused as soon as they exceed the limit; the rest is unread."""
     for route in ROUTES:
         reader, writer = await connect(site.live.url)
         writer.write(head(site, route, "Transfer-Encoding: chunked"))
@@ -155,7 +155,7 @@ async def test_chunked(site: Site) -> None:
 
 @pytest.mark.settings(max_json_body_bytes=LARGEST)
 async def test_endless_stream(site: Site) -> None:
-    """Edge case 32: whoever sends on is cut off after a bounded number of bytes."""
+    """Edge case 32: a client that sends without end is cut off after a bounded number of bytes."""
     piece = b"%x\r\n%s\r\n" % (65536, b" " * 65536)
     reader, writer = await connect(site.live.url)
     writer.write(head(site, "/widget/messages", "Transfer-Encoding: chunked"))
@@ -166,7 +166,7 @@ async def test_endless_stream(site: Site) -> None:
             await asyncio.wait_for(writer.drain(), 30)
             sent += len(piece)
     except ConnectionError:
-        pass  # what must happen
+        pass  # expected
     writer.close()
     reader.feed_eof()
     assert sent < 2**25, "the server reads on and on"
@@ -174,7 +174,7 @@ async def test_endless_stream(site: Site) -> None:
 
 @pytest.mark.settings(max_json_body_bytes=LARGEST)
 async def test_refusal_is_readable(site: Site) -> None:
-    """Edge case 32: a client that sends all of its large body still reads the 413."""
+    """Edge case 32: a client that sends all of a large body still receives the 413."""
     for size in (LARGEST + 1, 100_000, 3_000_000) * 3:
         answer = await site.live.client.post(
             "/widget/messages", headers=site.headers(), content=b" " * size
@@ -183,7 +183,7 @@ async def test_refusal_is_readable(site: Site) -> None:
 
 
 async def test_text_limit(site: Site, operators: Database) -> None:
-    """Edge case 33: 2000 code points pass, emoji and combined characters included; 2001 do not."""
+    """Edge case 33: 2000 code points pass, including emoji and combining characters; 2001 fail."""
     for letter in ("x", "ž", "🦊"):
         assert (await site.send(letter * 2000)).status_code == 200
         answer = await site.send(letter * 2001)
@@ -227,7 +227,7 @@ async def test_media_type(site: Site) -> None:
 
 
 async def test_plain_media_types(site: Site) -> None:
-    """UTF-8 JSON is taken however its type is spelt."""
+    """UTF-8 JSON is accepted in every spelling of its type."""
     for kind in (
         "application/json",
         "Application/JSON; charset=UTF-8",
@@ -305,7 +305,7 @@ SMUGGLED = {
 
 
 async def test_smuggling(live_server: Live) -> None:
-    """Edge case 34: an ambiguous or invalid request is a 4xx in our shape, and the end of it."""
+    """Edge case 34: an ambiguous or invalid request is a 4xx in our format and is closed."""
     answers = await asyncio.gather(
         *(exchange(live_server.url, sent, silence=10) for sent in SMUGGLED.values())
     )
@@ -329,7 +329,7 @@ async def test_large_headers(live_server: Live) -> None:
 
 
 async def test_pipelined_rubbish(live_server: Live) -> None:
-    """Edge case 34: rubbish behind a good request ends the connection; it is answered once."""
+    """Edge case 34: garbage behind a valid request closes the connection after one response."""
     good = b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n"
     answer = await exchange(live_server.url, good + b"\x00rubbish\r\n\r\n")
     assert answer.closed
@@ -338,7 +338,7 @@ async def test_pipelined_rubbish(live_server: Live) -> None:
 
 
 async def test_canary(site: Site) -> None:
-    """Edge case 41: the log scan finds what was logged, so its silence means something."""
+    """Edge case 41: the log scan detects a logged secret, so that a clean scan is meaningful."""
     text = "a canary that sings"
     await site.send(text, key="canary-key", metadata={"a": "canary-metadata"})
     log_scan.check(b'{"event":"request"}\n')

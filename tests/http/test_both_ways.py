@@ -1,4 +1,4 @@
-"""The lane and the framework give the same answers: generated requests, sent both ways."""
+"""The lane and the framework return the same responses to generated requests."""
 
 import itertools
 import random
@@ -17,7 +17,7 @@ from hlas.store.db import Database
 
 REQUESTS = 240
 
-# Told for each request anew, whichever way it takes.
+# The header and the fields of a body that differ in every response.
 VARYING = {"date"}
 NEW = {"message_id", "token", "conversation_id"}
 
@@ -31,7 +31,7 @@ class Case:
 
 
 def choose(cases: random.Random, site: Site, other: Site, number: int) -> Case:
-    """One request: mostly right, with one or two things wrong or unusual about it."""
+    """A request that is mostly valid, with one or two invalid or unusual parts."""
     history = f"/widget/conversations/{site.conversation_id}/messages"
     method, path, content = cases.choice(
         [
@@ -110,7 +110,7 @@ async def ask(site: Site, case: Case, number: int) -> httpx.Response:
 
 
 def shape(answer: httpx.Response) -> Any:
-    """Status, all headers and the whole body, but for what is new in each answer."""
+    """Status, all headers and the whole body, except what differs in every response."""
     headers = sorted(
         (name, value) for name, value in answer.headers.multi_items() if name not in VARYING
     )
@@ -125,8 +125,8 @@ def shape(answer: httpx.Response) -> Any:
     return answer.status_code, headers, body
 
 
-def told(site: Site, number: int, seen: int) -> list[dict[str, Any]]:
-    """The log lines of a request since the last look, without what differs each time."""
+def read_log(site: Site, number: int, seen: int) -> list[dict[str, Any]]:
+    """The log lines of a request since the last call, without what differs each time."""
     varying = {"time", "duration_ms", "conversation_id"}
     return [
         {name: value for name, value in line.items() if name not in varying}
@@ -139,7 +139,7 @@ def told(site: Site, number: int, seen: int) -> list[dict[str, Any]]:
 async def test_the_same_both_ways(
     site: Site, operators: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Status, headers, body and log lines do not depend on the way a request takes."""
+    """Status, headers, body and log lines do not depend on which of the two handles it."""
     other = await make_site(site.live, operators)
     cases, statuses, is_plain = random.Random(13), set(), Connection._is_plain
     started = itertools.count()
@@ -153,13 +153,13 @@ async def test_the_same_both_ways(
     for number in range(REQUESTS):
         case = choose(cases, site, other, number)
         shapes, logs = [], []
-        # A key is used once before, so that both ways replay it or both conflict.
+        # The key is used once before, so that both replay it or both conflict.
         await ask(site, case, 10_000 + number)
         for plain in (is_plain, lambda _: False):
             monkeypatch.setattr(Connection, "_is_plain", plain)
             seen = len(site.live.events())
             shapes.append(shape(await ask(site, case, number)))
-            logs.append(told(site, number, seen))
+            logs.append(read_log(site, number, seen))
         monkeypatch.setattr(Connection, "_is_plain", is_plain)
         assert shapes[0] == shapes[1], case
         assert logs[0] == logs[1], case

@@ -1,4 +1,4 @@
-"""Open connections by address, without any network."""
+"""Open connections by address, without a network."""
 
 from typing import Any
 
@@ -18,25 +18,25 @@ def make(**settings: Any) -> tuple[Connections, Metrics]:
     return Connections(Settings(_env_file=None, **given), metrics), metrics
 
 
-def blocked(metrics: Metrics, reason: str = "rate_limited") -> float:
+def count_blocked(metrics: Metrics, reason: str = "rate_limited") -> float:
     metrics.hand_over()
     labels = {"reason": reason, "scope": "ip", "route": "connection"}
     return metrics.registry.get_sample_value("hlas_blocked_total", labels) or 0
 
 
 def test_by_address() -> None:
-    """Each address has its own count, and a connection that ends makes room."""
+    """Each address has its own count, and a closed connection frees a place."""
     connections, metrics = make()
     assert [connections.enter(("203.0.113.1", 1)) for _ in range(3)] == [True, True, False]
     assert connections.enter(("203.0.113.2", 1))
     connections.leave(("203.0.113.1", 1))
     assert connections.enter(("203.0.113.1", 1))
     assert not connections.enter(("203.0.113.1", 1))
-    assert blocked(metrics) == 2
+    assert count_blocked(metrics) == 2
 
 
 def test_networks() -> None:
-    """Edge case 26: a /64 is one address, and an IPv4-mapped one is IPv4."""
+    """Edge case 26: a /64 counts as one address, and an IPv4-mapped address as IPv4."""
     connections, _ = make()
     peers = ("2001:db8::1", "2001:db8::2", "2001:db8::3")
     assert [connections.enter((peer, 1)) for peer in peers] == [True, True, False]
@@ -53,16 +53,16 @@ def test_networks() -> None:
     ],
 )
 def test_not_counted(settings: dict[str, Any], client: tuple[str, int] | None) -> None:
-    """Trusted proxies, a limit that is off, and unix sockets."""
+    """Trusted proxies and unix sockets are not counted, nor is anything if the limit is off."""
     connections, metrics = make(**settings)
     assert all(connections.enter(client) for _ in range(1000))
     connections.leave(client)
-    assert blocked(metrics) == 0
+    assert count_blocked(metrics) == 0
     assert connections._open == {}
 
 
 def test_nothing_is_kept() -> None:
-    """A million addresses that have left cost nothing."""
+    """A million addresses that have disconnected use no memory."""
     connections, _ = make()
     for number in range(1000):
         connections.enter((f"203.0.{number % 250}.{number % 7}", 1))
@@ -74,14 +74,14 @@ def test_dry_run() -> None:
     """RATE_LIMIT_ENFORCE=false counts what would be refused, and refuses nothing."""
     connections, metrics = make(rate_limit_enforce=False)
     assert all(connections.enter(("203.0.113.1", 1)) for _ in range(5))
-    assert blocked(metrics, "rate_limited_dry_run") == 3
+    assert count_blocked(metrics, "rate_limited_dry_run") == 3
     for _ in range(5):
         connections.leave(("203.0.113.1", 1))
     assert connections._open == {}
 
 
 def test_one_line_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A flood does not fill the log; every line says how many there were."""
+    """A flood does not fill the log; every line has the number since the last one."""
     lines: list[dict[str, Any]] = []
     monkeypatch.setattr(log, "warning", lambda event, **fields: lines.append(fields))
     connections, _ = make()

@@ -1,4 +1,4 @@
-"""Which pages may read which answers."""
+"""Which pages may read which responses."""
 
 import httpx
 import pytest
@@ -20,7 +20,7 @@ async def preflight(site: Site, *origins: str, path: str = "/widget/messages") -
     return await site.live.client.request("OPTIONS", path, headers=headers)
 
 
-def allowed(answer: httpx.Response) -> str | None:
+def read_allowed_origin(answer: httpx.Response) -> str | None:
     assert answer.headers.get_list("vary", split_commas=True).count("Origin") == 1
     origin: str | None = answer.headers.get("access-control-allow-origin")
     return origin
@@ -31,10 +31,10 @@ def words(value: str) -> set[str]:
 
 
 async def test_preflight(site: Site, operators: Database) -> None:
-    """Edge case 30: a preflight from an active tenant's origin is answered and may be kept."""
+    """Edge case 30: a preflight from an active tenant's origin is answered and can be cached."""
     answer = await preflight(site, site.origin)
     assert answer.status_code == 204
-    assert allowed(answer) == site.origin
+    assert read_allowed_origin(answer) == site.origin
     assert words(answer.headers["access-control-allow-headers"]) >= {
         "authorization",
         "content-type",
@@ -47,18 +47,18 @@ async def test_preflight(site: Site, operators: Database) -> None:
     for origins in (["https://evil.example"], ["null"], [site.origin, site.origin], [""]):
         refused = await preflight(site, *origins)
         assert refused.status_code == 403
-        assert allowed(refused) is None
+        assert read_allowed_origin(refused) is None
     denied = [line.get("origin") for line in site.live.events("origin_denied")]
     assert denied == ["https://evil.example", None, None, None]
     closed = await preflight(site, site.origin, path="/admin/tenants")
-    assert allowed(closed) is None
+    assert read_allowed_origin(closed) is None
     await tenants.set_active(operators, site.slug, active=False)
     site.live.app.state.services.origins._known.clear()
-    assert allowed(await preflight(site, site.origin)) is None
+    assert read_allowed_origin(await preflight(site, site.origin)) is None
 
 
 async def test_denied_origins_are_named(site: Site) -> None:
-    """The log names the page that was refused, once a request and in our spelling only."""
+    """The log names the refused page's origin, once per request and in normalised form."""
     for origin in (
         "HTTPS://Evil.Example:443",
         "https://evil.example/<b>",
@@ -73,7 +73,7 @@ async def test_denied_origins_are_named(site: Site) -> None:
 
 
 async def test_every_answer(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Edge case 30: 200, 400, 401, 404, 405, 409, 413, 415, 422, 500 and 503 carry CORS headers."""
+    """Edge case 30: 200, 400, 401, 404, 405, 409, 413, 415, 422, 500 and 503 have CORS headers."""
     client, headers = site.live.client, site.headers()
     await site.send("the first", key="cors-key")
 
@@ -104,7 +104,7 @@ async def test_every_answer(site: Site, monkeypatch: pytest.MonkeyPatch) -> None
     answers.append((503, await client.post("/widget/session", headers={"Origin": site.origin})))
     for status, answer in answers:
         assert answer.status_code == status, answer.text
-        assert allowed(answer) == site.origin, status
+        assert read_allowed_origin(answer) == site.origin, status
         assert words(answer.headers["access-control-expose-headers"]) == EXPOSED
         assert answer.headers["x-request-id"]
         if status >= 400:
@@ -114,23 +114,23 @@ async def test_every_answer(site: Site, monkeypatch: pytest.MonkeyPatch) -> None
     assert "planted" not in str(site.live.events())
 
 
-async def test_strangers_read_nothing(site: Site, operators: Database) -> None:
-    """Edge case 36: another page, another tenant's included, cannot read an answer."""
+async def test_other_origins_cannot_read(site: Site, operators: Database) -> None:
+    """Edge case 36: another page, including another tenant's, cannot read a response."""
     other = await make_site(site.live, operators)
     for origin in ("https://evil.example", "null", other.origin):
         headers = {**site.headers(), "Origin": origin}
         for path in ("/widget/whoami", f"/widget/conversations/{site.conversation_id}/messages"):
             answer = await site.live.client.get(path, headers=headers)
             assert answer.status_code == 403
-            assert allowed(answer) is None
+            assert read_allowed_origin(answer) is None
     for path in ("/health", "/nothing"):
         answer = await site.live.client.get(path, headers={"Origin": "https://evil.example"})
-        assert allowed(answer) is None
+        assert read_allowed_origin(answer) is None
     assert "access-control-allow-credentials" not in (await preflight(site, site.origin)).headers
 
 
 def test_every_error_has_a_sentence() -> None:
-    """Every error class has a code and a sentence that a person can read."""
+    """Every error class has a code and a readable sentence."""
     kinds = [HlasError]
     for kind in kinds:
         kinds += kind.__subclasses__()

@@ -1,4 +1,4 @@
-"""Requests that other servers would understand in another way: refused, whatever they spell."""
+"""Requests that other servers might parse differently are refused in every spelling."""
 
 import asyncio
 import itertools
@@ -30,7 +30,7 @@ ROUTES = (
 
 
 async def read_statuses(url: str, *packets: bytes) -> tuple[list[int], bytes]:
-    """The statuses of all answers until the server closes, each packet on its own."""
+    """The statuses of all responses until the server closes, each packet sent separately."""
     reader, writer = await connect(url)
     for packet in packets:
         writer.write(packet)
@@ -43,7 +43,7 @@ async def read_statuses(url: str, *packets: bytes) -> tuple[list[int], bytes]:
 
 
 def is_invalid_http(answer: Answer) -> bool:
-    """The one refusal of what is no HTTP of ours: in our shape, secured, and the last word."""
+    """A 400 in our format, with security headers, as the last response."""
     return (
         (answer.status, answer.closed) == (400, True)
         and answer.raw.count(b"HTTP/1.1 ") == 1
@@ -57,7 +57,7 @@ def is_invalid_http(answer: Answer) -> bool:
 
 
 async def test_upgrade(live_server: Live) -> None:
-    """Edge case 46: 400 and closed on every route, and what is behind it is never a request."""
+    """Edge case 46: 400 and closed on every route; what follows is never parsed as a request."""
     for (method, path), headers in itertools.product(ROUTES, UPGRADES.values()):
         head = request(method, path, *headers, f"Content-Length: {len(SMUGGLED)}")
         for packets in ((head + SMUGGLED,), (head, SMUGGLED)):
@@ -67,8 +67,8 @@ async def test_upgrade(live_server: Live) -> None:
     assert is_invalid_http(answer)
 
 
-async def test_upgrade_is_told_of(live_server: Live) -> None:
-    """What is refused before it is a request has its line in the log and its count, too."""
+async def test_upgrade_is_logged(live_server: Live) -> None:
+    """A request refused by the parser is logged and counted as well."""
     answer = await exchange(live_server.url, request("GET", "/health", *UPGRADES["any token"]))
     lines = [
         line
@@ -83,7 +83,7 @@ async def test_upgrade_is_told_of(live_server: Live) -> None:
 
 
 async def test_upgrade_behind_others(site: Site) -> None:
-    """Edge case 46: requests before it get their answers, in order; then the 400, then the end."""
+    """Edge case 46: earlier requests are answered in order; then 400, then the connection ends."""
     upgrade = request(
         "POST", "/nothing", *UPGRADES["any token"], f"Content-Length: {len(SMUGGLED)}"
     )
@@ -102,7 +102,7 @@ async def test_upgrade_behind_others(site: Site) -> None:
 
 
 async def test_ordinary_connection_headers(live_server: Live) -> None:
-    """Half of an upgrade is none: proxies send `Connection: upgrade` with every request."""
+    """`Connection: upgrade` alone is not an upgrade: proxies send it with every request."""
     for headers in (("Connection: upgrade",), ("Upgrade: foo",), ("Upgrade: foo", "Connection: x")):
         answer = await exchange(live_server.url, request("GET", "/health", *headers), silence=0.2)
         assert (answer.status, answer.closed) == (200, False)
@@ -121,13 +121,13 @@ async def test_ordinary_connection_headers(live_server: Live) -> None:
     ],
 )
 async def test_host(live_server: Live, lines: tuple[str, ...]) -> None:
-    """Issue 12: HTTP/1.1 has exactly one Host; nobody has two."""
+    """HTTP/1.1 requires exactly one Host; no version may have two."""
     answer = await exchange(live_server.url, "\r\n".join([*lines, "", ""]).encode())
     assert is_invalid_http(answer), answer.raw
 
 
 async def test_no_host_in_http_1_0(live_server: Live) -> None:
-    """Load balancers ask /health that way."""
+    """HTTP/1.0 without Host is accepted: load balancers check /health that way."""
     answer = await exchange(live_server.url, b"GET /health HTTP/1.0\r\n\r\n")
     assert (answer.status, answer.json) == (200, {"status": "ok"})
 
@@ -147,7 +147,7 @@ LENGTHS = {
 
 @pytest.mark.parametrize("length", LENGTHS.values(), ids=LENGTHS)
 async def test_length(live_server: Live, length: str) -> None:
-    """Edge case 48: a length that is no sane number is a 400 on every route, never a 500."""
+    """Edge case 48: an invalid Content-Length is a 400 on every route, never a 500."""
     for method, path in ROUTES:
         sent = request(method, path, f"Content-Length: {length}", body=b"{}")
         answer = await exchange(live_server.url, sent)
@@ -155,14 +155,14 @@ async def test_length(live_server: Live, length: str) -> None:
 
 
 async def test_two_lengths(live_server: Live) -> None:
-    """Edge case 48: said twice it is refused, even if both say the same."""
+    """Edge case 48: two Content-Length headers are refused, even if they are equal."""
     for method, path in ROUTES:
         sent = request(method, path, "Content-Length: 2", "Content-Length: 2", body=b"{}")
         assert is_invalid_http(await exchange(live_server.url, sent)), (method, path)
 
 
 async def test_longest_length(site: Site) -> None:
-    """Up to 19 digits are a number, spaces around it are none of it."""
+    """Up to 19 digits are accepted, also with spaces around them."""
     body = b'{"text":"x"}'
     for length in (f"{len(body):019}", f" {len(body)} "):
         token = f"Authorization: Bearer {site.session['token']}"
@@ -172,7 +172,7 @@ async def test_longest_length(site: Site) -> None:
 
 
 async def test_numbers_in_queries(site: Site) -> None:
-    """Edge case 48: numbers of thousands of digits are a 422 in our shape."""
+    """Edge case 48: numbers with thousands of digits are a 422 in our format."""
     path = f"/widget/conversations/{site.conversation_id}/messages"
     for name, digit in itertools.product(("limit", "after", "offset"), "19-"):
         answer = await site.live.client.get(f"{path}?{name}={digit * 5000}", headers=site.headers())
@@ -190,7 +190,7 @@ async def test_numbers_in_queries(site: Site) -> None:
     ],
 )
 async def test_numbers_in_headers(site: Site, header: str, status: int) -> None:
-    """Edge case 48: thousands of digits in a header are nobody's 500."""
+    """Edge case 48: thousands of digits in a header never cause a 500."""
     headers = {**site.headers(), header: "9" * 5000}
     answer = await site.live.client.post("/widget/messages", headers=headers, json={"text": "x"})
     assert answer.status_code == status
@@ -203,7 +203,7 @@ CONTROLS = [
 
 
 async def test_control_characters(site: Site) -> None:
-    """Edge case 47: a control character in a path is a 404 in our shape, wherever it stands."""
+    """Edge case 47: a control character anywhere in a path is a 404 in our format."""
     paths = (
         "/health",
         "/metrics",
@@ -228,7 +228,7 @@ async def test_control_characters(site: Site) -> None:
 
 
 async def test_bare_control_characters(live_server: Live) -> None:
-    """Edge case 47: not encoded they are no HTTP at all."""
+    """Edge case 47: unencoded control characters are invalid HTTP."""
     for code in (*range(0x01, 0x20), 0x7F, 0x85):
         sent = request("GET", f"/health{chr(code)}")
         answer = await exchange(live_server.url, sent)
@@ -237,7 +237,7 @@ async def test_bare_control_characters(live_server: Live) -> None:
 
 
 # What an address over its limit gets for each spelling of a limited path: the same refusal, or
-# nothing is there.
+# 404.
 SPELLINGS = {
     "{path}": 429,
     "{path}?x": 429,
@@ -286,14 +286,15 @@ def spell(path: str, spelling: str) -> str:
 @pytest.mark.settings(
     rate_limit_session_ip="1/h", rate_limit_messages_ip="1/h", rate_limit_admin_denied_ip="1/h"
 )
-async def test_no_spelling_passes_a_limit(site: Site) -> None:
-    """Edge case 47: an address over its limit gets nowhere, however it spells where it goes."""
+async def test_no_spelling_passes_a_limit(answered: Site) -> None:
+    """Edge case 47: no spelling of a path bypasses the limit of an address."""
+    site = answered
     token = f"Authorization: Bearer {site.session['token']}"
     headers = (f"Origin: {site.origin}", token, "Content-Length: 12", "Connection: close")
-    # The site's own session has used up the first limit; now the others.
+    # Opening the site's session has used up the first limit; now the others.
     assert (await site.send()).status_code == 200
-    answered = await site.live.client.post("/widget/messages/assistant", headers=site.headers())
-    assert answered.status_code == 200
+    reply = await site.live.client.post("/widget/messages/assistant", headers=site.headers())
+    assert reply.status_code == 200
     assert (await site.live.client.get("/admin/tenants")).status_code == 401
     for (method, path), spelling in itertools.product(LIMITED_ROUTES, SPELLINGS):
         sent = request(method, spell(path, spelling), *headers, body=b'{"text":"x"}')
@@ -304,10 +305,10 @@ async def test_no_spelling_passes_a_limit(site: Site) -> None:
 
 
 @pytest.mark.settings(rate_limit_session_ip="3/h", rate_limit_messages_ip="2/h")
-async def test_limits_do_without_the_first_look(
+async def test_limits_apply_without_the_early_refusal(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Edge case 47: whatever passes by the early refusal still meets the limit of its address."""
+    """Edge case 47: without the early refusal, the limit of the address still applies."""
 
     async def pass_on(*_: object) -> None: ...
 

@@ -1,6 +1,7 @@
-"""The express lane and the application answer alike; what is unusual takes the ordinary way."""
+"""The express lane and the framework respond equally; unusual requests use the framework."""
 
 import asyncio
+import gc
 from collections.abc import Awaitable, Callable
 from email.utils import parsedate_to_datetime
 from typing import Any
@@ -13,22 +14,23 @@ from hlas import errors
 from hlas.conversations import messages
 from hlas.http.answer import Answer
 from hlas.http.lane import Exchange
+from hlas.http.request import Request
 from hlas.http.server import Connection
 from hlas.store.db import Database
 from hlas.tenants import tenants
-from lane import both, raw, read_answers, send, shape, told, until
+from lane import raw, read_answers, read_log, send, send_both, shape, wait_until
 from raw_http import connect, request
 
 
 async def test_created_and_replayed(site: Site, taken: list[bool]) -> None:
-    """Stored, and replayed with the same bytes, whichever way was taken first."""
-    plain = await both(site)
+    """A message is stored, and replayed with the same bytes, whichever handled it first."""
+    plain = await send_both(site)
     assert plain[0].json()["message_id"] != plain[1].json()["message_id"]
     express = await send(site, ordinary=False, Idempotency_Key="express")
     ordinary = await send(site, ordinary=True, Idempotency_Key="ordinary")
     assert shape(express) == shape(ordinary)
     for first, key in ((express, "express"), (ordinary, "ordinary")):
-        replays = await both(site, Idempotency_Key=key)
+        replays = await send_both(site, Idempotency_Key=key)
         assert {replay.content for replay in replays} == {first.content}
         assert {replay.headers["idempotent-replayed"] for replay in replays} == {"true"}
     assert taken == [True, False] * 2 + [True, False] * 2
@@ -37,9 +39,9 @@ async def test_created_and_replayed(site: Site, taken: list[bool]) -> None:
 
 @pytest.mark.settings(trusted_proxies="127.0.0.1/32")
 async def test_behind_a_proxy(site: Site, taken: list[bool]) -> None:
-    """Without an Origin, with an id of the client's own, over a proxy's TLS."""
+    """The same without an Origin, with a client's request id, and over a proxy's TLS."""
     headers = {"X-Request-Id": "mine.1", "X-Forwarded-Proto": "https", "X-Forwarded-For": "::1"}
-    express, ordinary = await both(site, **headers)
+    express, ordinary = await send_both(site, **headers)
     assert express.headers["x-request-id"] == ordinary.headers["x-request-id"] == "mine.1"
     assert "strict-transport-security" in express.headers
     assert taken == [True, False]
@@ -81,19 +83,21 @@ async def test_refused_by_the_store(
     spoil: Callable[[Site, Database], Awaitable[None]],
     refused: type[errors.HlasError],
 ) -> None:
-    """What the database says no to has the same answer and the same log lines."""
+    """Refusals by the database have the same response and the same log lines."""
     await spoil(site, operators)
-    answers = await both(site, Idempotency_Key="k")
+    answers = await send_both(site, Idempotency_Key="k")
     assert {answer.json()["detail"] for answer in answers} == {refused.code}
     assert taken[-2:] == [True, False]
 
 
 async def test_date(site: Site, connections: list[Connection]) -> None:
-    """What uvicorn has every answer say changes with the time, and so does what the lane says."""
+    """The Date header of the lane changes with the time, like uvicorn's."""
     answer = await send(site, ordinary=False)
     state = connections[0].server_state
     said = parsedate_to_datetime(answer.headers["date"])
-    await until(lambda: parsedate_to_datetime(dict(state.default_headers)[b"date"].decode()) > said)
+    await wait_until(
+        lambda: parsedate_to_datetime(dict(state.default_headers)[b"date"].decode()) > said
+    )
     later = await send(site, ordinary=False)
     assert parsedate_to_datetime(later.headers["date"]) > said
 
@@ -111,23 +115,23 @@ async def test_date(site: Site, connections: list[Connection]) -> None:
         ({"headers": {"Content-Encoding": "gzip"}}, 415),
     ],
 )
-async def test_the_unusual(
+async def test_refused_for_its_content(
     site: Site, taken: list[bool], change: dict[str, Any], status: int
 ) -> None:
-    """What is refused for what it says is refused in the lane, logged once and counted once."""
+    """A request refused for its content is refused in the lane, logged once and counted once."""
     headers = {**site.headers(), "Content-Type": "application/json", **change.get("headers", {})}
     answer = await site.live.client.post(
         "/widget/messages", headers=headers, content=change.get("content", b'{"text":"hi"}')
     )
     assert answer.status_code == status
     assert taken == [True]
-    (line,) = [line for line in told(site, answer) if line["event"] == "request"]
+    (line,) = [line for line in read_log(site, answer) if line["event"] == "request"]
     assert line["status"] == status
 
 
 @pytest.mark.settings(rate_limit_messages_conversation="3/min")
 async def test_refused_and_counted_once(site: Site) -> None:
-    """A message that is refused for its text uses up one of its limit, not two."""
+    """A message refused for its text consumes its limit once, not twice."""
     answer = await site.live.client.post(
         "/widget/messages", headers=site.headers(), content=b'{"text":" "}'
     )
@@ -137,7 +141,7 @@ async def test_refused_and_counted_once(site: Site) -> None:
 
 
 async def test_pipelined(site: Site) -> None:
-    """Several requests in one packet, some of them unusual: each answered, in their order."""
+    """Pipelined requests in one packet, some of them unusual, are answered in order."""
     reader, writer = await connect(site.live.url)
     writer.write(
         raw(site, "one", "1")
@@ -156,8 +160,8 @@ async def test_pipelined(site: Site) -> None:
     assert answers[3] == {"status": "ok"}
 
 
-async def test_sliced(site: Site, taken: list[bool]) -> None:
-    """A request that comes byte by byte is the same request."""
+async def test_byte_by_byte(site: Site, taken: list[bool]) -> None:
+    """A request that arrives byte by byte is handled like any other."""
     reader, writer = await connect(site.live.url)
     for byte in raw(site, "in slices", "1"):
         writer.write(bytes([byte]))
@@ -169,8 +173,8 @@ async def test_sliced(site: Site, taken: list[bool]) -> None:
     assert [one["content"] for one in (await site.history())["messages"]] == ["in slices"]
 
 
-async def test_cut_short(site: Site, taken: list[bool]) -> None:
-    """A body that never comes to its end stores nothing."""
+async def test_truncated_body(site: Site, taken: list[bool]) -> None:
+    """A body that never ends stores nothing."""
     _, writer = await connect(site.live.url)
     writer.write(raw(site, "half of this", "1")[:-5])
     await writer.drain()
@@ -182,8 +186,8 @@ async def test_cut_short(site: Site, taken: list[bool]) -> None:
 
 
 @pytest.mark.settings(rate_limit_messages_conversation="3/min")
-async def test_half_a_request_counts(site: Site) -> None:
-    """Who sends half a body and goes is told of in the log, and uses up the limit."""
+async def test_half_a_request_is_counted(site: Site) -> None:
+    """A client that disconnects after half a body is logged and consumes its limit."""
     for number in range(3):
         _, writer = await connect(site.live.url)
         writer.write(raw(site, "half of this", str(number))[:-5])
@@ -194,17 +198,17 @@ async def test_half_a_request_counts(site: Site) -> None:
     def cut() -> list[dict[str, Any]]:
         return [line for line in site.live.events("request") if line["status"] == 408]
 
-    await until(lambda: len(cut()) == 3)
+    await wait_until(lambda: len(cut()) == 3)
     assert {line["route"] for line in cut()} == {"/widget/messages"}
     assert (await site.send()).status_code == 429
 
 
 async def test_shutdown_while_a_body_comes(site: Site, connections: list[Connection]) -> None:
-    """A request that the lane leaves to the application is the last of its connection, too."""
+    """A request whose body arrives during shutdown is the last of its connection."""
     reader, writer = await connect(site.live.url)
     head, _, body = raw(site, " ", "1").partition(b"\r\n\r\n")
     writer.write(head + b"\r\n\r\n")
-    await until(lambda: bool(connections))
+    await wait_until(lambda: bool(connections))
     connections[0].shutdown()
     writer.write(body)
     async with asyncio.timeout(20):
@@ -215,15 +219,27 @@ async def test_shutdown_while_a_body_comes(site: Site, connections: list[Connect
 
 
 async def test_nothing_of_a_body_is_kept(site: Site, connections: list[Connection]) -> None:
-    """An idle connection holds nothing that its visitor said."""
+    """An idle connection keeps nothing of a visitor's request."""
     await site.send("x" * 1000)
     assert connections[0]._exchange is None
     assert isinstance(connections[0].cycle, Exchange)
     assert connections[0].cycle._pieces == []
 
 
-async def test_gone_before_the_answer(site: Site) -> None:
-    """Who hangs up after sending is stored, and finds the answer with the same key."""
+async def test_leaves_nothing_to_collect(site: Site) -> None:
+    """An answered request is freed at once: no reference cycle keeps it."""
+    gc.collect()
+    gc.disable()
+    try:
+        assert (await site.send()).status_code == 200
+        left = [one for one in gc.get_objects() if type(one) is Request]
+    finally:
+        gc.enable()
+    assert left == []
+
+
+async def test_disconnected_before_the_response(site: Site) -> None:
+    """If the client disconnects after sending, the message is stored; a retry gets the response."""
     _, writer = await connect(site.live.url)
     writer.write(raw(site, "and gone", "1"))
     await writer.drain()
@@ -233,14 +249,14 @@ async def test_gone_before_the_answer(site: Site) -> None:
     assert [one["content"] for one in (await site.history())["messages"]] == ["and gone"]
 
 
-async def test_a_fault_of_ours(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An answer that fails closes its own connection; its neighbours are answered."""
+async def test_bug_while_answering(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bug while answering closes only its own connection; others are answered."""
     send_answer = Exchange._send
 
-    def broken(self: Exchange, answer: Answer, lines: bytes) -> None:
-        if b"the-faulty-one" in self.request.raw(b"idempotency-key"):
+    def broken(self: Exchange, request: Request, answer: Answer, lines: bytes) -> None:
+        if b"the-faulty-one" in request.raw(b"idempotency-key"):
             raise ZeroDivisionError
-        send_answer(self, answer, lines)
+        send_answer(self, request, answer, lines)
 
     monkeypatch.setattr(Exchange, "_send", broken)
     answers = await asyncio.gather(
@@ -257,12 +273,12 @@ async def test_a_fault_of_ours(site: Site, monkeypatch: pytest.MonkeyPatch) -> N
     assert request["request_id"] == line["request_id"]
 
 
-async def test_a_fault_before_the_store(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is our fault, and not called the client's."""
+async def test_bug_before_the_store(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bug before the store is a 500, not a client error."""
 
     def broken(*_: object) -> None:
         raise ZeroDivisionError
 
     monkeypatch.setattr(messages, "_draft", broken)
-    answers = await both(site)
+    answers = await send_both(site)
     assert {answer.status_code for answer in answers} == {500}

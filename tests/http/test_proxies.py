@@ -5,8 +5,10 @@ import io
 import itertools
 import socket
 from collections.abc import AsyncIterator, Iterator
+from typing import Any
 
 import httpx
+import orjson
 import pytest
 import pytest_asyncio
 
@@ -23,9 +25,9 @@ from raw_http import Answer, connect, exchange, request
 
 @pytest.fixture(scope="module")
 def backend() -> Iterator[int]:
-    """Where the service of each test listens, so that a proxy need not start for each."""
+    """The port of the service, the same for all tests, so that the proxy starts once."""
     with socket.socket() as held:
-        # Bound and not listening: nobody else gets the port between two tests.
+        # Bound but not listening: no other process gets the port between two tests.
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         held.bind(("127.0.0.1", 0))
         yield held.getsockname()[1]
@@ -33,14 +35,14 @@ def backend() -> Iterator[int]:
 
 @pytest.fixture(scope="module", params=list(proxies.COMMANDS))
 def proxy(request: pytest.FixtureRequest, backend: int) -> Iterator[Proxy]:
-    with proxies.running(request.param, backend) as started:
+    with proxies.run_proxy(request.param, backend) as started:
         yield started
 
 
 @pytest.fixture(scope="module", params=["nginx", "caddy", "haproxy"])
 def closed_proxy(request: pytest.FixtureRequest, backend: int) -> Iterator[Proxy]:
-    """One that takes us for strangers."""
-    with proxies.running(request.param, backend, from_outside=True) as started:
+    """A proxy for which we are not on the internal network."""
+    with proxies.run_proxy(request.param, backend, from_outside=True) as started:
         yield started
 
 
@@ -61,7 +63,7 @@ UPGRADES = {
     "h2c": ("Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AAMAAABk"),
     "Proxy-Connection": ("Proxy-Connection: upgrade", "Upgrade: foo"),
 }
-# A proxy passes Upgrade on, and Hlas refuses it; or drops it, and the body is a body.
+# A proxy either forwards Upgrade, and Hlas refuses it, or drops it, and the body is a body.
 OUTCOMES = {(400, "invalid_http"), (404, "not_found")}
 
 
@@ -79,7 +81,7 @@ async def attack(proxy: Proxy, headers: tuple[str, ...], body: bytes, *, split: 
     received, closed = b"", False
     try:
         while True:
-            # After its answer a proxy may keep the connection: whatever else came would come now.
+            # A proxy may keep the connection open: a second response would arrive now.
             seconds = 0.1 if received else 20
             piece = await asyncio.wait_for(reader.read(65536), seconds)
             if not piece:
@@ -94,8 +96,8 @@ async def attack(proxy: Proxy, headers: tuple[str, ...], body: bytes, *, split: 
 
 
 async def test_upgrade(proxy: Proxy, site: Site, desk: Desk) -> None:
-    """Edge case 46: a body behind Upgrade is never a request: not the attacker's, and not one that
-    takes the key of the operator who comes next on the same connection.
+    """Edge case 46: a body behind Upgrade is never parsed as a request, neither for the attacker
+    nor with the key of an operator whose request follows on the same connection.
     """
     path = f"/admin/tenants/{site.slug}"
     smuggled = (
@@ -117,7 +119,7 @@ async def test_upgrade(proxy: Proxy, site: Site, desk: Desk) -> None:
         assert (answer.status, answer.json["detail"]) in OUTCOMES, kind
 
 
-# Spellings of /metrics, and of whatever a strict service would not take for it.
+# Spellings of /metrics, including some that a strict service does not accept.
 SPELLINGS = (
     "/metrics",
     "/metrics?x",
@@ -163,7 +165,7 @@ async def ask(url: str, target: str, *headers: str) -> Answer:
 
 
 async def test_access_rule(closed_proxy: Proxy, live_server: Live) -> None:
-    """Edge case 47: the samples keep strangers out of /metrics, however it is spelt."""
+    """Edge case 47: the sample configurations block /metrics from outside, in every spelling."""
     assert (await live_server.client.get("/metrics")).status_code == 200
     for spelling in SPELLINGS:
         answer = await ask(closed_proxy.url, spelling)
@@ -172,7 +174,7 @@ async def test_access_rule(closed_proxy: Proxy, live_server: Live) -> None:
 
 
 async def test_operators_come_from_inside(proxy: Proxy, desk: Desk) -> None:
-    """The same rule lets operators pass."""
+    """The same rule lets operators through."""
     answer = await ask(proxy.url, "/metrics")
     assert answer.status == 200
     assert b"hlas_http_requests" in answer.raw
@@ -180,20 +182,20 @@ async def test_operators_come_from_inside(proxy: Proxy, desk: Desk) -> None:
     assert answer.status == 200
 
 
-# Of what is refused without a proxy, what a proxy may pass on; and what it must not be fooled by.
+# Requests that are refused without a proxy and that a proxy may forward or misread.
 FRAMINGS = [
     tried for tried in make_refused() if tried.name.startswith(("chunk", "coding", "trail"))
 ]
 
 
 async def test_framing(proxy: Proxy, site: Site, desk: Desk) -> None:
-    """Edge case 46: however a body is framed, the next on the connection gets its own answer."""
+    """Edge case 46: however a body is framed, the next client gets its own response."""
     path, key = f"/admin/tenants/{site.slug}", {"Authorization": f"Bearer {desk.key}"}
     smuggled = request("DELETE", path, "If-Match: *")
     assert len(FRAMINGS) >= 60
     async with httpx.AsyncClient(base_url=proxy.url, timeout=20) as operator:
         for tried in FRAMINGS:
-            # In place of the request that would end the connection.
+            # Instead of the request that would end the connection.
             sent = b"".join(tried.packets).replace(LAST, smuggled)
             answer = await exchange(proxy.url, sent, silence=0.03)
             assert answer.status in {0, 400, 403, 415, 422, 501, 502}, (tried.name, answer.raw)
@@ -204,7 +206,7 @@ async def test_framing(proxy: Proxy, site: Site, desk: Desk) -> None:
 
 @pytest.mark.settings(trusted_proxies="127.0.0.1/32", rate_limit_session_ip="2/h")
 async def test_trailers(proxy: Proxy, site: Site) -> None:
-    """Edge case 25: a proxy sets X-Forwarded-For; one behind the body changes nothing."""
+    """Edge case 25: X-Forwarded-For in a trailer does not replace that of the proxy."""
     origin = f"Origin: {site.origin}"
     opened = []
     for number in range(8):
@@ -213,5 +215,45 @@ async def test_trailers(proxy: Proxy, site: Site) -> None:
             "POST", "/widget/session", origin, "Transfer-Encoding: chunked", body=trailers
         )
         opened.append((await exchange(proxy.url, sent, silence=0.05)).status)
-    # HAProxy passes trailers on, and Hlas refuses them; the others drop them.
+    # HAProxy forwards trailers, and Hlas refuses them; the others drop them.
     assert opened.count(200) <= 1, opened
+
+
+async def read_frames(lines: AsyncIterator[str], count: int) -> list[dict[str, Any]]:
+    """The next frames of a stream that stays open."""
+    frames: list[dict[str, Any]] = []
+    async with asyncio.timeout(5):
+        while len(frames) < count:
+            line = await anext(lines)
+            if line.startswith("data: "):
+                frames.append(orjson.loads(line.removeprefix("data: ")))
+    return frames
+
+
+async def test_stream(proxy: Proxy, site: Site) -> None:
+    """Each frame passes at once while the stream stays open; when the visitor leaves, it ends.
+
+    HAProxy notices that the visitor has left when it has written again, twice.
+    """
+    streams = site.live.app.state.services.streams
+    path = f"{proxy.url}/widget/conversations/{site.conversation_id}/stream"
+    async with site.live.client.stream("GET", path, headers=site.headers()) as response:
+        assert response.status_code == 200
+        assert response.headers["content-type"] == "text/event-stream; charset=utf-8"
+        assert "content-encoding" not in response.headers
+        lines = response.aiter_lines()
+        [state] = await read_frames(lines, 1)
+        assert state["type"] == "data-state"
+        for text in ("one", "two", "three"):
+            sent = await site.live.client.post(
+                f"{proxy.url}/widget/messages", headers=site.headers(), json={"text": text}
+            )
+            assert sent.status_code == 200
+            [message] = await read_frames(lines, 1)
+            assert (message["type"], message["data"]["content"]) == ("data-message", text)
+        assert streams._count == 1
+    async with asyncio.timeout(10):
+        while streams._count:
+            if proxy.name == "haproxy":
+                assert (await site.send("still there?")).status_code == 200
+            await asyncio.sleep(0.1)

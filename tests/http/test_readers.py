@@ -1,4 +1,4 @@
-"""Edge case 49: clients that ask and do not read."""
+"""Edge case 49: clients that send requests and do not read the responses."""
 
 import asyncio
 import os
@@ -13,24 +13,24 @@ import pytest_asyncio
 from factories import Live, Site
 from hlas.http import server, transport
 from hlas.http.server import Connection
-from lane import raw, until
+from lane import raw, wait_until
 from raw_http import request
 
-# What the contract allows; the sweep comes on top.
+# The contract's bound; the interval of the sweep is added.
 CLOSED_WITHIN = 30.0
-# uvloop's high-water mark: beyond it nothing more is begun.
+# uvloop's high-water mark: above it no further request is started.
 HIGH_WATER = 65536
 SCRIPT = request("GET", "/widget.js")
 
 
 def test_contract() -> None:
-    """Edge case 49: time to read and sweep together stay within the 30 s of the contract."""
+    """Edge case 49: reading time and sweep interval together stay within the contract's 30 s."""
     assert transport.UNREAD_SECONDS + 2 * server.SWEEP_SECONDS < CLOSED_WITHIN
 
 
 @pytest.fixture
 def opened(monkeypatch: pytest.MonkeyPatch) -> list[Connection]:
-    """Connections since the test began, each with a small buffer in the kernel."""
+    """Connections since the start of the test, each with a small kernel buffer."""
     seen: list[Connection] = []
     connection_made = Connection.connection_made
 
@@ -47,13 +47,13 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[Connection]:
 
 @pytest_asyncio.fixture
 async def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A fortieth of the time, so that nobody has to wait for a test."""
+    """A fortieth of the time, to keep the tests fast."""
     monkeypatch.setattr(transport, "UNREAD_SECONDS", transport.UNREAD_SECONDS / 40)
     monkeypatch.setattr(server, "SWEEP_SECONDS", server.SWEEP_SECONDS / 20)
 
 
 async def dial(live: Live, sent: bytes, room: int = 4096) -> socket.socket:
-    """Connect with little room for answers, and send."""
+    """Connect with a small receive buffer, and send."""
     client = socket.socket()
     client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, room)
     client.setblocking(False)  # noqa: FBT003  # its signature
@@ -78,7 +78,7 @@ def is_gone(connection: Connection) -> bool:
 
 @pytest.mark.usefixtures("hasty")
 async def test_never_reading(site: Site, opened: list[Connection]) -> None:
-    """Edge case 49: closed, whatever was pipelined, and whether or not we were closing anyway."""
+    """Edge case 49: a client that never reads is disconnected, also when it is closing anyway."""
     await site.send("x", metadata={"large": "y" * 4000})
     path = f"/widget/conversations/{site.conversation_id}/messages"
     history = request("GET", path, f"Authorization: Bearer {site.session['token']}")
@@ -97,7 +97,7 @@ async def test_never_reading(site: Site, opened: list[Connection]) -> None:
             SCRIPT.replace(b"HTTP/1.1", b"HTTP/1.0"),
         )
     ]
-    await until(lambda: len(opened) == 8 and all(map(is_gone, opened)))
+    await wait_until(lambda: len(opened) == 8 and all(map(is_gone, opened)))
     for client in clients:
         client.close()
     assert (await site.send("others are served")).status_code == 200
@@ -106,10 +106,10 @@ async def test_never_reading(site: Site, opened: list[Connection]) -> None:
 
 
 @pytest.mark.usefixtures("hasty")
-async def test_300_readers_that_do_not(
+async def test_300_clients_that_do_not_read(
     site: Site, opened: list[Connection], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Edge case 49: what they cost is bounded, others are served meanwhile, and they are closed."""
+    """Edge case 49: their memory is bounded, others are served, and they are disconnected."""
     look_at_clock, unread = Connection.look_at_clock, [0]
 
     def watched(self: Connection, now: float) -> None:
@@ -134,15 +134,15 @@ async def test_300_readers_that_do_not(
 
 
 async def test_rate(site: Site, opened: list[Connection], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Edge case 49: a byte now and then is no reading; a slow line is, for as long as it takes."""
-    # From here on time passes when we say so.
+    """Edge case 49: a byte now and then is too slow; a slow but steady reader is not cut off."""
+    # From here on the test advances the clock.
     monkeypatch.setattr(server, "SWEEP_SECONDS", 1000.0)
     await asyncio.sleep(1.1)
     loop = asyncio.get_running_loop()
     for bytes_a_second, is_kept in ((1, False), (16 * 1024, True)):
         opened.clear()
         client = await dial(site.live, SCRIPT * 60, room=HIGH_WATER)
-        await until(lambda: bool(opened) and opened[0].flow.write_paused)
+        await wait_until(lambda: bool(opened) and opened[0].flow.write_paused)
         started, seconds = loop.time(), 0
         while seconds < 60 and not is_gone(opened[0]):
             opened[0].look_at_clock(started + seconds)
@@ -160,12 +160,12 @@ async def test_rate(site: Site, opened: list[Connection], monkeypatch: pytest.Mo
 
 @pytest.mark.usefixtures("hasty")
 async def test_late_but_reading(site: Site, opened: list[Connection]) -> None:
-    """Who reads gets the answers to all that was asked, in order, and the last word at the end."""
+    """A client that reads late gets all responses in order, and the last one at the end."""
     message = raw(site, "between", "1")
     sent = SCRIPT * 20 + message + SCRIPT * 20 + request("GET", "/health") + b"rubbish\x00\r\n\r\n"
     opened.clear()
     client = await dial(site.live, sent)
-    await until(lambda: bool(opened) and opened[0]._waits_for_reader)
+    await wait_until(lambda: bool(opened) and opened[0]._waits_for_reader)
     received = await receive_all(client)
     client.close()
     statuses = [int(code) for code in re.findall(rb"HTTP/1\.1 ([0-9]+)", received)]

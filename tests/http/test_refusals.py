@@ -1,4 +1,4 @@
-"""An address over its limit: refused by its headers, in order, alike whichever way it takes."""
+"""An address over its limit is refused by headers alone, in order, by lane and framework alike."""
 
 import asyncio
 import re
@@ -10,13 +10,13 @@ from factories import Site, make_site
 from hlas.http.lane import Exchange
 from hlas.http.server import HOLD_BACK_SECONDS, Connection
 from hlas.store.db import Database
-from lane import raw, read_answers, send, shape, told, until
+from lane import raw, read_answers, read_log, send, shape, wait_until
 from raw_http import connect, request
 
 
 @pytest.mark.settings(rate_limit_messages_ip="2/min")
 async def test_refused_by_address(site: Site, taken: list[bool]) -> None:
-    """An address over its limit is refused alike, and its connection is not read for a moment."""
+    """Both refuse an address over its limit equally, and pause reading its connection."""
     for _ in range(2):
         assert (await send(site, ordinary=True)).status_code == 200
     clock = asyncio.get_running_loop().time
@@ -27,13 +27,13 @@ async def test_refused_by_address(site: Site, taken: list[bool]) -> None:
     ordinary = await send(site, ordinary=True)
     assert taken == [False, False, True, True, False]
     assert shape(express) == shape(again) == shape(ordinary)
-    assert told(site, express) == told(site, again) == told(site, ordinary)
+    assert read_log(site, express) == read_log(site, again) == read_log(site, ordinary)
     assert express.status_code == 429
 
 
 @pytest.mark.settings(rate_limit_messages_ip="1/min")
 async def test_refused_by_its_headers(site: Site, connections: list[Connection]) -> None:
-    """An address over its limit hears so without having sent its body, of which nothing is kept."""
+    """An address over its limit is refused before it sends its body; nothing of it is kept."""
     assert (await site.send()).status_code == 200
     connections.clear()
     reader, writer = await connect(site.live.url)
@@ -42,7 +42,7 @@ async def test_refused_by_its_headers(site: Site, connections: list[Connection])
     writer.write(head + b"\r\n\r\n")
     answers = await read_answers(reader, 1)
     writer.write(body[:5])
-    await until(lambda: connections[0].flow.read_paused is False)
+    await wait_until(lambda: connections[0].flow.read_paused is False)
     writer.write(body[5:] + whole)
     answers += await read_answers(reader, 1)
     assert [answer["detail"] for answer in answers] == ["rate_limited"] * 2
@@ -52,7 +52,7 @@ async def test_refused_by_its_headers(site: Site, connections: list[Connection])
 
 @pytest.mark.settings(rate_limit_messages_ip="1/min")
 async def test_refused_and_gone(site: Site) -> None:
-    """Who hangs up before the refusal leaves is told of all the same, once."""
+    """If the client disconnects before the refusal is sent, it is still logged, once."""
     assert (await site.send()).status_code == 200
     whole = raw(site, "and gone", "1")
     for sent in (whole, whole[:-5]):
@@ -64,7 +64,7 @@ async def test_refused_and_gone(site: Site) -> None:
     def refused() -> list[int]:
         return [line["status"] for line in site.live.events("request") if line["status"] != 200]
 
-    await until(lambda: len(refused()) == 2)
+    await wait_until(lambda: len(refused()) == 2)
     assert (await site.live.client.get("/health")).status_code == 200
     assert refused() == [429, 429]
     assert len(site.live.events("blocked")) == 2
@@ -72,7 +72,7 @@ async def test_refused_and_gone(site: Site) -> None:
 
 @pytest.mark.settings(trusted_proxies="127.0.0.1/32", rate_limit_messages_ip="1/min")
 async def test_refused_in_their_order(site: Site) -> None:
-    """A refusal leaves at the end of its turn, and still before what was asked for after it."""
+    """A refusal is sent at the end of its event loop turn, before responses to later requests."""
     assert (await site.send()).status_code == 200
     reader, writer = await connect(site.live.url)
     refused, other = raw(site, "refused", "1"), {"X-Forwarded-For": "203.0.113.5"}
@@ -86,7 +86,7 @@ async def test_refused_in_their_order(site: Site) -> None:
 
 @pytest.mark.settings(rate_limit_messages_ip="1/min")
 async def test_shutdown_before_a_refusal(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A connection that is closed meanwhile is closed after its answer."""
+    """A connection that is closed in the meantime is closed after its response."""
     assert (await site.send()).status_code == 200
     start = Exchange.start
 
@@ -106,7 +106,7 @@ async def test_shutdown_before_a_refusal(site: Site, monkeypatch: pytest.MonkeyP
 
 @pytest.mark.settings(rate_limit_messages_ip="1/min")
 async def test_a_flood_in_one_packet(site: Site, taken: list[bool]) -> None:
-    """Of refused requests that come all at once the first is answered at once, and few wait."""
+    """Of refused requests that arrive together the first is answered at once, and few wait."""
     assert (await site.send()).status_code == 200
     reader, writer = await connect(site.live.url)
     writer.write(raw(site, "over the limit", "1") * 40)
@@ -124,7 +124,7 @@ async def test_a_flood_in_one_packet(site: Site, taken: list[bool]) -> None:
 
 @pytest.mark.settings(trusted_proxies="127.0.0.1/32", rate_limit_messages_ip="1/min")
 async def test_a_proxy_is_not_held_back(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A proxy's connection carries many visitors: one of them must not stop the others."""
+    """A trusted proxy's connection is not paused, because it is shared by many visitors."""
     held: list[Connection] = []
     monkeypatch.setattr(Connection, "hold_back", held.append)
     statuses = [
@@ -134,8 +134,8 @@ async def test_a_proxy_is_not_held_back(site: Site, monkeypatch: pytest.MonkeyPa
     assert (statuses, held) == ([200, 429, 429], [])
 
 
-def doubled(whole: bytes, *lines: str) -> bytes:
-    """The same request with more headers: one that is there twice is not read the short way."""
+def add_headers(whole: bytes, *lines: str) -> bytes:
+    """The same request with more headers; a repeated header disables the fast path."""
     first, _, rest = whole.partition(b"\r\n")
     return first + b"\r\n" + "".join(f"{line}\r\n" for line in lines).encode() + rest
 
@@ -151,32 +151,32 @@ async def first_head(site: Site, sent: bytes) -> bytes:
 
 @pytest.mark.settings(rate_limit_messages_ip="1/min")
 async def test_refused_by_its_own_headers(site: Site, operators: Database) -> None:
-    """What the next request in the same packet says is not taken for what this one said."""
+    """Headers of the next request in the same packet do not affect this one."""
     assert (await site.send()).status_code == 200
     whole, readable = raw(site, "refused", "1"), b"access-control-allow-origin: "
-    twice = doubled(whole, "Origin: https://evil.example")
+    twice = add_headers(whole, "Origin: https://evil.example")
     assert readable not in await first_head(site, twice + whole)
     other = await make_site(site.live, operators)
-    own = doubled(whole, "X-Twice: 1", "X-Twice: 2")
+    own = add_headers(whole, "X-Twice: 1", "X-Twice: 2")
     assert readable + site.origin.encode() in await first_head(site, own + raw(other, "b", "2"))
 
 
 @pytest.mark.settings(trusted_proxies="127.0.0.1/32", rate_limit_messages_ip="1/min")
 async def test_refused_over_its_own_protocol(site: Site) -> None:
-    """The same behind a proxy that ends TLS."""
+    """The same behind a proxy that terminates TLS."""
     assert (await site.send()).status_code == 200
     whole = raw(site, "refused", "1")
-    own = doubled(whole, "Via: a", "Via: b")
-    secure = doubled(whole, "X-Forwarded-Proto: https")
+    own = add_headers(whole, "Via: a", "Via: b")
+    secure = add_headers(whole, "X-Forwarded-Proto: https")
     assert b"strict-transport-security" not in await first_head(site, own + secure)
-    own = doubled(secure, "Via: a", "Via: b")
+    own = add_headers(secure, "Via: a", "Via: b")
     assert b"strict-transport-security" in await first_head(site, own + whole)
 
 
 @pytest.mark.settings(rate_limit_messages_ip="2/min")
 @pytest.mark.parametrize("used", [1, 2])
-async def test_warned_under_its_id(site: Site, used: int) -> None:
-    """What is noticed about a request bears its id, whether it is refused or stored."""
+async def test_warning_has_the_request_id(site: Site, used: int) -> None:
+    """A warning about a request has its request id, whether it is refused or stored."""
     for _ in range(used):
         assert (await site.send()).status_code == 200
     answer = await send(site, ordinary=False, X_Forwarded_For="203.0.113.9")
@@ -186,9 +186,9 @@ async def test_warned_under_its_id(site: Site, used: int) -> None:
 
 @pytest.mark.settings(rate_limit_messages_ip="1/min")
 async def test_garbage_behind(site: Site) -> None:
-    """What cannot be read is refused after the answer to what came before it, not instead.
+    """Garbage behind a request is refused after that request's response, not instead of it.
 
-    In the body of a request that is refused already it gets no answer of its own.
+    In the body of a request that is already refused it gets no response of its own.
     """
     chunks = {"Transfer-Encoding": "chunked"}
     for body, statuses in (({}, [200, 400]), ({}, [429, 400]), (chunks, [429])):

@@ -1,4 +1,4 @@
-"""Edge case 35: clients that take their time."""
+"""Edge case 35: slow clients."""
 
 import asyncio
 import time
@@ -14,25 +14,25 @@ from factories import Live, Site
 from hlas.http import server
 from raw_http import connect, exchange, request
 
-# What the contract allows; the sweep comes on top of the reading time.
+# The contract's bounds; the interval of the sweep is added to the reading time.
 CLOSED_WITHIN = 15.0
 
 
 def test_contract() -> None:
-    """Edge case 35: reading time and sweep together stay within the 15 s of the contract."""
+    """Edge case 35: reading time and sweep interval together stay within the contract's 15 s."""
     assert server.READ_SECONDS + 2 * server.SWEEP_SECONDS < CLOSED_WITHIN
 
 
 @pytest_asyncio.fixture
 async def hasty(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[None]:
-    """A tenth of the time, so that nobody has to wait for a test."""
+    """A tenth of the time, to keep the tests fast."""
     monkeypatch.setattr(server, "READ_SECONDS", server.READ_SECONDS / 10)
     monkeypatch.setattr(server, "SWEEP_SECONDS", server.SWEEP_SECONDS / 10)
     yield
 
 
 def starts(site: Site) -> dict[str, bytes]:
-    """Requests that never end; each is drip-fed a byte at a time afterwards."""
+    """Requests that never end; each then sends one byte at a time."""
     token = f"Authorization: Bearer {site.session['token']}"
     return {
         "silence": b"",
@@ -50,7 +50,7 @@ def starts(site: Site) -> dict[str, bytes]:
 
 
 async def linger(live: Live, start: bytes, drip: bytes, seconds: float) -> bool:
-    """Whether the server ended the connection in time."""
+    """Whether the server closed the connection in time."""
     reader, writer = await connect(live.url)
     writer.write(start)
     closed = asyncio.create_task(reader.read())
@@ -74,7 +74,7 @@ async def linger(live: Live, start: bytes, drip: bytes, seconds: float) -> bool:
 
 
 async def slow(site: Site, count: int, seconds: float) -> None:
-    """Many slow clients at once, and ordinary ones beside them."""
+    """Many slow clients at once, with ordinary ones beside them."""
     live = site.live
     kinds = list(starts(site).values())
     jobs = [
@@ -95,7 +95,7 @@ async def slow(site: Site, count: int, seconds: float) -> None:
 
 @pytest.mark.usefixtures("hasty")
 async def test_slow_clients(site: Site) -> None:
-    """Edge case 35: slow headers and bodies of every kind are closed, and others go on."""
+    """Edge case 35: slow headers and bodies of every kind are closed; others are served."""
     await slow(site, 40, 60)
     statuses = {line["status"] for line in site.live.events("request")}
     assert not statuses & {500, 503}
@@ -103,15 +103,15 @@ async def test_slow_clients(site: Site) -> None:
 
 @pytest.mark.soak
 async def test_500_slow_clients(site: Site) -> None:
-    """Edge case 35: 500 slow connections are closed within 15 s while ordinary requests go on."""
+    """Edge case 35: 500 slow connections are closed within 15 s while others are served."""
     started = time.monotonic()
     await slow(site, 500, CLOSED_WITHIN)
     print(f"500 slow connections were closed within {time.monotonic() - started:.1f} s")
 
 
 @pytest.mark.usefixtures("hasty")
-async def test_patience(site: Site) -> None:
-    """Edge case 35: an idle keep-alive connection is not taken for a slow one."""
+async def test_idle_keep_alive(site: Site) -> None:
+    """Edge case 35: an idle keep-alive connection is not closed as a slow one."""
     reader, writer = await connect(site.live.url)
     for _ in range(2):
         writer.write(request("GET", "/health"))
@@ -124,7 +124,7 @@ async def test_patience(site: Site) -> None:
 @pytest.mark.usefixtures("hasty")
 @pytest.mark.settings(rate_limit_messages_ip="3/min")
 async def test_idle(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A connection that nobody uses any more ends, whichever way its last request took."""
+    """An idle connection is closed, whether lane or framework handled its last request."""
     usual = server.KEEP_ALIVE_SECONDS
     body = b'{"text":"then nothing"}'
     token = f"Authorization: Bearer {site.session['token']}"
@@ -133,7 +133,7 @@ async def test_idle(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     for last, status, after in (
         (request("GET", "/health"), 200, b""),
         (message + body, 200, b""),
-        # What comes after an answer and is no request is no use of the connection.
+        # Bytes after a response that are not a request do not count as activity.
         (request("GET", "/health"), 200, b"\r\n"),
         (missing, 404, body),
         (message + body, 200, b"\r\n"),
@@ -153,8 +153,8 @@ async def test_idle(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("hasty")
-async def test_under_way(site: Site, locker: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A request that takes longer than an idle connection is kept is not cut, by either way."""
+async def test_long_request(site: Site, locker: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A request that takes longer than the keep-alive timeout is not cut off, by either."""
     monkeypatch.setattr(server, "KEEP_ALIVE_SECONDS", 0.2)
     body = b'{"text":"it takes a while"}'
     token = f"Authorization: Bearer {site.session['token']}"
@@ -163,7 +163,7 @@ async def test_under_way(site: Site, locker: Any, monkeypatch: pytest.MonkeyPatc
         message = request("POST", "/widget/messages", token, length, *extra) + body
         await locker.execute(LOCK, site.conversation_id)
         reader, writer = await connect(site.live.url)
-        # Used before, and with another one behind it.
+        # On a connection that was used before, with another request pipelined.
         writer.write(request("GET", "/health") + message + request("GET", "/health"))
         await asyncio.sleep(0.2 + 5 * server.SWEEP_SECONDS)
         await locker.execute("rollback")
@@ -179,8 +179,8 @@ async def test_under_way(site: Site, locker: Any, monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.settings(max_connections_ip=5)
 async def test_connections_by_address(live_server: Live) -> None:
-    """Edge case 49: an address with too many connections is told so and cut off; one less, and it
-    may come again. It is counted each time and logged once.
+    """Edge case 49: an address with too many connections gets 429 and is disconnected; when one is
+    closed, it may connect again. Each refusal is counted; the log has one line.
     """
     writers = []
     for _ in range(5):
@@ -213,7 +213,7 @@ async def test_connections_by_address(live_server: Live) -> None:
 
 @pytest.mark.settings(max_connections_ip=1, trusted_proxies="127.0.0.1")
 async def test_connections_of_a_proxy(live_server: Live) -> None:
-    """A trusted proxy opens as many as it needs."""
+    """A trusted proxy may open any number of connections."""
     opened = [await connect(live_server.url) for _ in range(20)]
     for reader, writer in opened:
         writer.write(request("GET", "/health"))

@@ -1,4 +1,4 @@
-"""The server stands on uvicorn's internals: this fails with a clear message when they change."""
+"""The server uses uvicorn's internals: this fails with a clear message when they change."""
 
 import inspect
 import tomllib
@@ -10,7 +10,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 ROOT = Path(__file__).parents[2]
 
-# What hlas/http/server.py and hlas/http/lane.py use of uvicorn that is not its public interface.
+# Non-public members of uvicorn that hlas/http/server.py and hlas/http/lane.py use.
 STATE = ("app_state", "cycle", "flow", "pipeline", "server_state", "tasks", "connections")
 METHODS = {
     "on_message_begin": ["self"],
@@ -27,7 +27,7 @@ ADVICE = (
 
 
 def test_version() -> None:
-    """The minor version is pinned, and it is the one that was read."""
+    """Its version is pinned to the minor version whose internals were reviewed."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     (pin,) = (one for one in project["dependencies"] if one.startswith("uvicorn"))
     assert pin == "uvicorn>=0.54,<0.55"
@@ -35,7 +35,7 @@ def test_version() -> None:
 
 
 def test_internals() -> None:
-    """What we override and read is still there."""
+    """Everything that we override or read still exists."""
     source = Path(httptools_impl.__file__).read_text("utf-8")
     assert [name for name in STATE if f"self.{name}" not in source] == [], ADVICE
     for name, parameters in METHODS.items():

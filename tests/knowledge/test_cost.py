@@ -1,6 +1,6 @@
-"""One tenant's knowledge, however it is made, and others' conversations beside it.
+"""Whatever one tenant's knowledge contains, other tenants are not slowed down.
 
-Seen failing with agents on the pool of the other routes (history: 503), and with likeness over
+Fails with agents on the pool of the other routes (history: 503), and with similarity over
 whole keywords: 60 entries cost 340 times as much as 60 ordinary ones.
 """
 
@@ -9,6 +9,7 @@ import io
 import itertools
 import random
 import string
+from dataclasses import replace
 from uuid import UUID
 
 import asyncpg
@@ -18,7 +19,7 @@ import pytest
 from factories import Site, make_site, serve_app
 from hlas.agent import Question
 from hlas.agent import knowledge as agent
-from hlas.agent.replies import FALLBACK
+from hlas.agent.runner import FALLBACK
 from hlas.errors import TooManyEntries
 from hlas.knowledge import entries as knowledge
 from hlas.knowledge.entries import LONGEST_KEYWORD, MOST_KEYWORDS, Entry
@@ -40,13 +41,13 @@ def ordinary(number: int) -> Entry:
     return Entry(f"{words(8)} {number}", words(40), tuple(random_.sample(WORDS, 5)))
 
 
-# As much as an entry may hold: long keywords of many short words, and an answer of words.
+# Entries of the maximum size: long keywords of many short words, and a long answer.
 def crowded(number: int) -> Entry:
     keywords = tuple(("ab " * LONGEST_KEYWORD)[:LONGEST_KEYWORD] for _ in range(MOST_KEYWORDS))
     return Entry(f"{number} {'ab ' * 160}", words(1000), keywords)
 
 
-# The worst questions found: many short words that nearly match, few long ones, one endless one.
+# The most expensive questions found: many similar short words, few long ones, a huge one.
 QUESTIONS = (
     " ".join(f"ab{letter}{number}" for number in range(2) for letter in string.ascii_lowercase),
     " ".join((letter + "ab" * 40)[:49] for letter in string.ascii_lowercase),
@@ -56,7 +57,7 @@ QUESTIONS = (
 
 
 async def milliseconds(url: str, tenant_id: UUID, text: str) -> float:
-    """What the database itself needs to rank, the best of three."""
+    """The database's execution time of a ranking, the best of three."""
     connection = await log_in(Logins(url), APPLICATION)
     given = ",".join(f"'{word}'" for word in meaningful_words(text))
     query = knowledge.queries.rank
@@ -83,9 +84,9 @@ async def add(operators: Database, slug: str, entries: list[Entry]) -> UUID:
 
 
 async def test_entries_of_any_shape_cost_alike(operators: Database, database_url: str) -> None:
-    """Edge case 51: 60 entries as full as they may be cost little more than 60 ordinary ones.
+    """Edge case 51: 60 entries of the maximum size cost little more than 60 ordinary ones.
 
-    Measured side by side in one run: up to 3 times. It was 340 times.
+    Measured side by side in one run: up to 3 times as much.
     """
     usual = await add(operators, "usual", [ordinary(number) for number in range(60)])
     worst = await add(operators, "worst", [crowded(number) for number in range(60)])
@@ -98,7 +99,7 @@ async def test_entries_of_any_shape_cost_alike(operators: Database, database_url
 
 @pytest.mark.parametrize("text", ["x " * 50_000, "x" * 100_000, *QUESTIONS])
 def test_what_is_searched_is_bounded(text: str) -> None:
-    """Edge case 51: whatever a visitor says, at most 20 words of 40 characters are looked for."""
+    """Edge case 51: at most 20 words of 40 characters of a question are searched."""
     found = meaningful_words(text)
     assert len(found) <= 20
     assert all(len(word) <= 40 for word in found)
@@ -109,15 +110,15 @@ select count(*) as n from pg_locks where not granted and relation = 'knowledge':
 """
 
 
-async def waiting(operators: Database) -> int:
+async def count_waiting(operators: Database) -> int:
     """Statements in the database that wait for a lock."""
     row = await operators.one(WAITING)
     return 0 if row is None else int(row["n"])
 
 
-async def until_waiting(operators: Database, count: int) -> None:
+async def wait_for_locks(operators: Database, count: int) -> None:
     async with asyncio.timeout(30):
-        while await waiting(operators) < count:  # noqa: ASYNC110  # polls the database
+        while await count_waiting(operators) < count:  # noqa: ASYNC110  # polls the database
             await asyncio.sleep(0.01)
 
 
@@ -125,34 +126,43 @@ async def ask(site: Site) -> httpx.Response:
     return await site.live.client.post("/widget/messages/assistant", headers=site.headers())
 
 
-async def test_slow_knowledge_is_its_tenants_own(
+async def test_slow_knowledge_affects_only_its_tenant(
     settings: Settings,
     logs: io.BytesIO,
     operators: Database,
     locker: asyncpg.Connection,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Edge case 51: with every question waiting for the knowledge, all else is answered.
+    """Edge case 51: while every ranking hangs, all other requests are answered.
 
-    A tenant has one question under way at a time, so a second tenant's waits for no other's.
+    A tenant has one question in progress at a time, so it does not delay a second tenant.
     """
-    # Time is not the point: the questions wait until the others have been answered.
+    # A long timeout, because the questions wait until the others have been answered.
     monkeypatch.setattr(agent, "STATEMENT_SECONDS", 60.0)
     monkeypatch.setattr(agent, "ANSWER_SECONDS", 60.0)
     async with serve_app(settings, logs) as live:
-        slow, second, other = [await make_site(live, operators) for _ in range(3)]
-        for site in (slow, second):
-            await site.send("What does it cost?")
+        slow, second = [await make_site(live, operators, handler="agent") for _ in range(2)]
+        other = await make_site(live, operators)
+        # Each in a conversation of its own, so that each is a run of its own.
+        visits = [slow]
+        for _ in range(19):
+            visits.append(replace(slow))
+            await visits[-1].open()
+        # The server cancels a statement after 5 s: from here on nothing takes long.
         await locker.execute("lock table knowledge in access exclusive mode")
-        asked = [asyncio.create_task(ask(slow)) for _ in range(20)]
-        await until_waiting(operators, 1)
+        await asyncio.gather(*(site.send("What does it cost?") for site in visits))
+        asked = [asyncio.create_task(ask(site)) for site in visits]
+        await wait_for_locks(operators, 1)
+        await second.send("What does it cost?")
         asked.append(asyncio.create_task(ask(second)))
-        await until_waiting(operators, 2)
+        await wait_for_locks(operators, 2)
         for _ in range(3):
             assert (await other.send("Is anybody there?")).status_code == 200
             assert (await other.history())["paging"]["has_more"] is False
             await other.open()
-        assert await waiting(operators) == 2
+        # One question of each tenant; a slow machine may have had an earlier one cancelled.
+        await wait_for_locks(operators, 2)
+        assert await count_waiting(operators) <= 2
         await locker.execute("rollback")
         assert [(await task).status_code for task in asked] == [200] * 21
 
@@ -160,7 +170,7 @@ async def test_slow_knowledge_is_its_tenants_own(
 async def test_a_tenant_pauses_as_long_as_it_took(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Edge case 51: one tenant's questions keep the database busy half of the time at most."""
+    """Edge case 51: one tenant's questions keep the database busy at most half of the time."""
     times: list[tuple[float, float]] = []
     loop = asyncio.get_running_loop()
 
@@ -174,37 +184,38 @@ async def test_a_tenant_pauses_as_long_as_it_took(
     monkeypatch.setattr(agent, "ANSWER_SECONDS", 60.0)
     one = agent.KnowledgeAgent(database)
     question = Question("a tenant", "a conversation", "What does it cost?", "en")
-    await asyncio.gather(*(one.answer(question) for _ in range(4)))
+    await asyncio.gather(*(one.answer(question, print) for _ in range(4)))
     for (started, ended), (following, _) in itertools.pairwise(times):
         assert following >= ended + (ended - started) * 0.99
     assert len(times) == 4
 
 
-async def test_the_database_ends_it(
-    site: Site, operators: Database, locker: asyncpg.Connection
+async def test_a_slow_ranking_is_cancelled(
+    answered: Site, operators: Database, locker: asyncpg.Connection
 ) -> None:
     """Edge case 51: a ranking that takes too long is cancelled, and answered.
 
-    The visitor gets the fallback sentence, the log a line, and the connection serves the next.
+    The visitor gets the fallback sentence, a line is logged, and the connection is reused.
     """
-    await site.send("What does it cost?")
+    site = answered
     await locker.execute("lock table knowledge in access exclusive mode")
+    await site.send("What does it cost?")
     answer = await ask(site)
     assert (answer.status_code, answer.json()["text"]) == (200, FALLBACK["en"])
     (line,) = site.live.events("ranking_skipped")
     assert line["tenant_id"] == site.tenant_id
-    assert await waiting(operators) == 0, "the database goes on working for nobody"
+    assert await count_waiting(operators) == 0, "the database goes on working for nobody"
     await locker.execute("rollback")
     entry = Entry("What does it cost?", "Nothing.", (), "en")
     await knowledge.save(operators, UUID(site.tenant_id), [entry], source="test")
     async with asyncio.timeout(30):
-        # A machine that has other work may skip it again.
+        # A busy machine may skip the ranking again.
         while (await ask(site)).json()["text"] != "Nothing.":
-            pass
+            await site.send("What does it cost?")
 
 
-async def test_statements_end_at_the_server(site: Site) -> None:
-    """Edge case 51: the server ends a statement by itself, also for a worker that was killed."""
+async def test_the_server_cancels_statements(site: Site) -> None:
+    """Edge case 51: the server cancels a statement by itself, also for a killed worker."""
     services = site.live.app.state.services
     for database in (services.agents, services.database):
         row = await database.one("select current_setting('statement_timeout') as told")
@@ -212,7 +223,7 @@ async def test_statements_end_at_the_server(site: Site) -> None:
 
 
 async def test_most_characters(operators: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Edge case 51: a tenant's knowledge is bounded in all; what is there may still get smaller."""
+    """Edge case 51: a tenant's total size is bounded; existing entries can still be shortened."""
     monkeypatch.setattr(knowledge, "MOST_CHARACTERS", 100)
     tenant_id = (await tenants.add(operators, "shop", "shop", [])).id
     first = await knowledge.add(operators, tenant_id, Entry("q1", "a" * 60))

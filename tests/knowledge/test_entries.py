@@ -1,4 +1,4 @@
-"""Knowledge in the database: all-or-nothing changes, audit, isolation, and any words at all."""
+"""Knowledge in the database: atomic changes, audit, isolation, and any text."""
 
 from typing import Any
 from uuid import UUID, uuid4
@@ -38,7 +38,7 @@ async def events(operators: Database, tenant_id: UUID) -> list[tuple[str, str, A
 
 
 async def test_save_again(operators: Database) -> None:
-    """An entry is known by its question: a second import updates what changed and keeps its id."""
+    """An entry is identified by its question: a second import updates it and keeps its id."""
     tenant_id = await add_tenant(operators)
     progress: list[int] = []
     first = await entries.save(
@@ -60,7 +60,7 @@ async def test_save_again(operators: Database) -> None:
 
 
 async def test_replace(operators: Database) -> None:
-    """With replace, what is not in the file goes, and the order is the file's."""
+    """With replace, entries that are not in the file are removed; the file sets the order."""
     tenant_id = await add_tenant(operators)
     await entries.save(operators, tenant_id, ENTRIES, source="old.md")
     new = [ENTRIES[1], Entry("Do you deliver?", "Yes.")]
@@ -73,7 +73,7 @@ async def test_replace(operators: Database) -> None:
 async def test_import_is_all_or_nothing(
     operators: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An entry that the database refuses leaves everything as it was, the audit included."""
+    """If the database refuses one entry, nothing changes, including the audit."""
     monkeypatch.setattr(entries, "BATCH_ENTRIES", 1)
     tenant_id = await add_tenant(operators)
     await entries.save(operators, tenant_id, ENTRIES, source="faq.md")
@@ -86,7 +86,7 @@ async def test_import_is_all_or_nothing(
 
 
 async def test_most_entries(operators: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A tenant's entries are bounded, whichever import passes the bound."""
+    """The number of a tenant's entries is bounded, for every import."""
     monkeypatch.setattr(entries, "MOST_ENTRIES", 2)
     tenant_id = await add_tenant(operators)
     await entries.save(operators, tenant_id, ENTRIES, source="faq.md")
@@ -96,7 +96,7 @@ async def test_most_entries(operators: Database, monkeypatch: pytest.MonkeyPatch
 
 
 async def test_remove(operators: Database) -> None:
-    """Entries go together or not at all, and the audit keeps their questions."""
+    """Entries are removed together or not at all, and the audit keeps their questions."""
     tenant_id = await add_tenant(operators)
     other_id = await add_tenant(operators, "other")
     await entries.save(operators, tenant_id, ENTRIES, source="faq.md")
@@ -113,13 +113,13 @@ async def test_remove(operators: Database) -> None:
 
 
 async def test_unknown_tenant(operators: Database) -> None:
-    """Knowledge of a tenant that is not there is refused in one line."""
+    """Knowledge of an unknown tenant is refused in one line."""
     with pytest.raises(KnowledgeError, match="no such tenant"):
         await entries.save(operators, uuid4(), ENTRIES, source="faq.md")
 
 
 async def test_isolation(operators: Database, database: Database) -> None:
-    """Edge case 36: the same question finds each tenant's own entry, and nobody else's."""
+    """Edge case 36: the same question finds each tenant's own entry, and no other's."""
     one, two, three = [await add_tenant(operators, slug) for slug in ("one", "two", "three")]
     await entries.save(operators, one, [Entry("Opening hours?", "One.")], source="faq.md")
     await entries.save(operators, two, [Entry("Opening hours?", "Two.")], source="faq.md")
@@ -131,7 +131,7 @@ async def test_isolation(operators: Database, database: Database) -> None:
 
 
 async def test_application_reads_only(operators: Database, database: Database) -> None:
-    """Edge case 37: without a tenant no row is seen, and the application's role changes none."""
+    """Edge case 37: without a tenant no row is visible; the application's role is read-only."""
     await entries.save(operators, await add_tenant(operators), ENTRIES, source="faq.md")
     assert await database.all("select * from knowledge") == []
     for statement in (
@@ -144,7 +144,7 @@ async def test_application_reads_only(operators: Database, database: Database) -
 
 
 async def test_any_language(operators: Database, database: Database) -> None:
-    """An entry without a language is found by inflected words of either."""
+    """An entry without a language is found by inflected words of either language."""
     tenant_id = await add_tenant(operators)
     both = [
         Entry("Faktury", "Ano.", ("invoices",)),
@@ -157,8 +157,8 @@ async def test_any_language(operators: Database, database: Database) -> None:
         assert (best.answer, best.confidence) == ("Ano.", 1.0), text
 
 
-async def test_nothing_to_look_for(operators: Database, database: Database) -> None:
-    """Words without meaning, or none at all, match nothing."""
+async def test_no_meaningful_words(operators: Database, database: Database) -> None:
+    """Stop words alone, or no words at all, match nothing."""
     tenant_id = await add_tenant(operators)
     await entries.save(operators, tenant_id, ENTRIES, source="faq.md")
     for text in ("", "?!", "a b c", "how are you", "🙂🙂"):
@@ -175,19 +175,19 @@ async def demo_tenant(operators: Database) -> str:
 @settings(
     max_examples=120,
     deadline=None,
-    # One database for all examples is what is wanted: nothing is written.
+    # One database for all examples is intended: nothing is written.
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(
     text=st.one_of(
         st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=100),
-        # Signs of the query language, and letters that folding turns into them.
+        # Operators of the query language, and letters that are folded to them.
         st.text("faktur ':&|!<->*()\\\"ěščřžß²½ŉﬁ", max_size=30),
     )
 )
 @example(text="½½ ŉŉ")
 async def test_any_text(demo_tenant: str, database: Database, text: str) -> None:
-    """Edge case 34: whatever a visitor says, ranking answers with confidences of 0 to 1."""
+    """Edge case 34: for any text, ranking returns confidences from 0 to 1."""
     for match in await entries.rank(database, demo_tenant, text, "cs"):
         assert 0 <= match.confidence <= 1
 
@@ -208,7 +208,7 @@ async def test_any_text(demo_tenant: str, database: Database, text: str) -> None
 async def test_typos(
     demo_tenant: str, database: Database, typed: str, meant: str, language: Language
 ) -> None:
-    """A mistyped word finds what the right one finds, with enough confidence to be answered."""
+    """A misspelled word finds the same entry, with enough confidence for an answer."""
     wanted = (await entries.rank(database, demo_tenant, meant, language))[0]
     found = (await entries.rank(database, demo_tenant, typed, language))[0]
     assert found.answer == wanted.answer
@@ -216,7 +216,7 @@ async def test_typos(
 
 
 async def test_long_message(demo_tenant: str, database: Database) -> None:
-    """A message of the longest kind is ranked, too."""
+    """A message of the maximum length is ranked, too."""
     text = " ".join(f"slovo{number}" for number in range(250)) + " faktura"
     assert len(await entries.rank(database, demo_tenant, text, "cs")) == entries.MATCHES
 
@@ -231,7 +231,7 @@ async def bare(empty: MakeLogins, postgres_server: embedded.Server) -> Any:
 
 
 async def test_extensions_in_their_own_schema(bare: tuple[Logins, asyncpg.Connection]) -> None:
-    """Extensions that an administrator keeps elsewhere are used where they are."""
+    """Extensions in another schema are used where they are."""
     logins, administrator = bare
     owner = logins.prefix
     await administrator.execute("create schema extras")
@@ -250,10 +250,10 @@ async def test_extensions_in_their_own_schema(bare: tuple[Logins, asyncpg.Connec
 
 
 async def test_extensions_not_allowed(bare: tuple[Logins, asyncpg.Connection]) -> None:
-    """A user who may not create extensions is told in one line what an administrator must run."""
+    """A user who may not create extensions gets one line with the SQL for an administrator."""
     logins, administrator = bare
     owner = logins.prefix
-    # Only the owner of a database, or who may create in it, can add an extension.
+    # Only the owner of a database, or a user who may create in it, can add an extension.
     await administrator.execute(f"alter schema public owner to {owner}")
     await administrator.execute(f"alter database {logins.prefix} owner to current_user")
     await administrator.execute(f"revoke create on database {logins.prefix} from public, {owner}")

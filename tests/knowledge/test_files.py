@@ -1,4 +1,4 @@
-"""Knowledge files: what is read, and how errors are told."""
+"""Knowledge files: what is parsed, and how errors are reported."""
 
 from pathlib import Path
 
@@ -32,7 +32,7 @@ Zavřeno.
 
 
 def test_markdown() -> None:
-    """A `##` heading is a question, fields may follow it, the rest up to the next is its answer."""
+    """A `##` heading is a question; fields may follow; the rest is its answer."""
     where, when = parse("faq.md", MARKDOWN.encode())
     assert where == Entry(
         "Where are you?",
@@ -47,13 +47,13 @@ def test_markdown() -> None:
 
 
 def test_language_of_the_file() -> None:
-    """The language given for a file is for entries that name none."""
+    """The language given for a file applies to entries without their own."""
     assert [entry.language for entry in parse("faq.md", MARKDOWN.encode(), "cs")] == ["en", "cs"]
 
 
 @pytest.mark.parametrize("separator", [",", ";", "\t"])
 def test_csv(separator: str) -> None:
-    """Commas, semicolons and tabs separate; a quoted answer may have lines; empty rows pass."""
+    """Commas, semicolons, tabs separate; quoted answers may have lines; empty rows are skipped."""
     text = (
         f"Answer{separator}Question{separator}keywords\r\n"
         f'"one{separator}\r\ntwo"{separator}what?{separator}"a, b"\r\n\r\n'
@@ -122,14 +122,14 @@ def test_csv(separator: str) -> None:
     ],
 )
 def test_errors_name_the_line(name: str, text: str, told: str) -> None:
-    """What is wrong is told in one line, with the file and the line it starts on."""
+    """An error is one line with the file and the line number where it starts."""
     with pytest.raises(KnowledgeError) as error:
         parse(name, text.encode())
     assert str(error.value) == told
 
 
 def test_not_utf8() -> None:
-    """A file in another encoding is refused at the line that shows it."""
+    """A file in another encoding is refused with the line that shows it."""
     with pytest.raises(KnowledgeError, match=r"a\.csv, line 2: not UTF-8"):
         parse("a.csv", "question,answer\nkdy,večer".encode("cp1250"))
 
@@ -141,7 +141,7 @@ def test_missing_file(tmp_path: Path) -> None:
 
 
 def test_demo_entries() -> None:
-    """The demo tenant knows a dozen things, each in both languages."""
+    """The demo tenant has a dozen entries, each in both languages."""
     languages = [entry.language for entry in demo.read_entries()]
     assert languages.count("cs") == languages.count("en") == 12
     assert all(entry.keywords for entry in demo.read_entries())

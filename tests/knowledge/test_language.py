@@ -1,4 +1,4 @@
-"""Which language a visitor writes, and the words that carry the meaning."""
+"""Language detection, and the words that are searched."""
 
 import pytest
 
@@ -20,21 +20,21 @@ from hlas.knowledge.language import MOST_WORDS, STOP_WORDS, detect, fold, meanin
     ],
 )
 def test_detect(text: str, language: str | None) -> None:
-    """Small words and letters tell the language, diacritics or not; else nobody guesses."""
+    """Short words and letters identify the language, with or without diacritics; else none."""
     assert detect(text) == language
 
 
 def test_meaningful_words() -> None:
-    """Stop words go whatever their diacritics and case; each other word stays once, as written."""
+    """Stop words are removed in any spelling; every other word is kept once, as written."""
     assert meaningful_words("Můžu, prosím, PLATIT kartou? Platit!") == ["platit", "kartou"]
     assert meaningful_words("how do I do that, please?") == []
 
 
 def test_most_words() -> None:
-    """However long a message is, the words compared are bounded."""
+    """The number of compared words is bounded for any message."""
     assert len(meaningful_words(" ".join(f"slovo{n}" for n in range(1000)))) == MOST_WORDS
 
 
 def test_stop_words_are_folded() -> None:
-    """A stop word with diacritics or capitals in the list would never match anything."""
+    """The stop words are folded; one with diacritics or capitals would never match."""
     assert {fold(word) for word in STOP_WORDS} == STOP_WORDS

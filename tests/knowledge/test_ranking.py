@@ -1,4 +1,4 @@
-"""How well the ranking finds the demo tenant's entries: questions in visitors' own words."""
+"""How well the ranking finds the demo tenant's entries for visitors' own words."""
 
 import pytest
 
@@ -65,7 +65,7 @@ UNRELATED = (
     "asdf qwer zxcv",
 )
 
-# Written together with the above and asked only once the ranking was finished. Never tune to it.
+# Held-out questions, used only when the ranking was finished. Never tune to them.
 HELD_OUT = (
     ("kam mi chodí účty za internet?", "Kde najdu svoji fakturu?"),
     ("na jaky ucet mam poslat penize", "Jak mohu zaplatit?"),
@@ -103,7 +103,7 @@ async def ask(operators: Database, database: Database, texts: list[str]) -> list
     found: list[str | None] = []
     for text in texts:
         question = Question(str(made.id), str(made.id), text, detect(text) or "cs")
-        answer = await agent.answer(question)
+        answer = await agent.answer(question, print)
         found.append(questions[answer.entries[0]] if answer.text is not None else None)
     return found
 
@@ -112,7 +112,7 @@ async def ask(operators: Database, database: Database, texts: list[str]) -> list
     ("asked", "least"),
     [pytest.param(PARAPHRASES, 26, id="paraphrases"), pytest.param(HELD_OUT, 10, id="held-out")],
 )
-async def test_questions_in_other_words(
+async def test_paraphrases(
     operators: Database, database: Database, asked: tuple[tuple[str, str], ...], least: int
 ) -> None:
     """Paraphrases in Czech and English, with typos and without diacritics, find their entry."""
@@ -127,13 +127,13 @@ async def test_questions_in_other_words(
 
 
 async def test_unrelated_questions(operators: Database, database: Database) -> None:
-    """What the tenant knows nothing about gets the fallback, always."""
+    """An unrelated question always gets the fallback."""
     found = await ask(operators, database, [*UNRELATED, *HELD_OUT_UNRELATED])
     assert found == [None] * 15
 
 
 async def test_every_own_question(operators: Database, database: Database) -> None:
-    """An entry's own question finds that entry, with full confidence and without diacritics too."""
+    """An entry's own question finds it with full confidence, also without diacritics."""
     made = await tenants.add(operators, "Demo", "demo", [])
     await demo.load_demo(operators, made.id)
     for entry in demo.read_entries():

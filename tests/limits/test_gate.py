@@ -1,4 +1,4 @@
-"""Limits where they are wired: which apply to which request, and what a refused one is told."""
+"""Which limits apply to which request, and the response of a refused one."""
 
 import asyncio
 import io
@@ -21,14 +21,14 @@ from hlas.store.db import Database
 from hlas.tenants import tenants
 
 
-def counted(live: Live, name: str, **labels: str) -> float:
+def read_metric(live: Live, name: str, **labels: str) -> float:
     metrics = live.app.state.services.metrics
     metrics.hand_over()
     return float(metrics.registry.get_sample_value(name, labels) or 0)
 
 
 class Watch:
-    """Every statement that the service sends."""
+    """Records every statement that the service sends."""
 
     def __init__(self, live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
         self.seen: list[str] = []
@@ -52,7 +52,7 @@ class Watch:
 async def test_session_by_address(
     live_server: Live, operators: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Edge cases 21, 24, 30: N pass, N+1 is a readable 429, and costs no SQL."""
+    """Edge cases 21, 24, 30: N pass; N+1 is a readable 429 that runs no SQL."""
     site = await make_site(live_server, operators)
     await site.open()
     await site.open()
@@ -71,7 +71,7 @@ async def test_session_by_address(
     assert blocked["route"] == "/widget/session"
     assert blocked["request_id"] == answer.headers["x-request-id"]
     labels = {"reason": "rate_limited", "scope": "ip", "route": "/widget/session"}
-    assert counted(live_server, "hlas_blocked_total", **labels) == 1
+    assert read_metric(live_server, "hlas_blocked_total", **labels) == 1
 
 
 @pytest.mark.settings(rate_limit_messages_ip="2/min")
@@ -91,7 +91,7 @@ async def test_messages_by_address(site: Site, monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.settings(rate_limit_messages_conversation="2/min", rate_limit_messages_ip="5/min")
 async def test_all_or_nothing(site: Site) -> None:
-    """Edge case 23: a message refused for its conversation uses nothing of the address's limit."""
+    """Edge case 23: a message refused by its conversation's limit consumes no other limit."""
     statuses = [(await site.send(f"message {number}")).status_code for number in range(10)]
     assert statuses == [200, 200] + [429] * 8
     scopes = {line["scope"] for line in site.live.events("blocked")}
@@ -107,7 +107,7 @@ async def test_all_or_nothing(site: Site) -> None:
 
 @pytest.mark.settings(rate_limit_messages_tenant="3/min", rate_limit_session_tenant="4/min")
 async def test_tenant(site: Site, operators: Database) -> None:
-    """Edge case 23: a tenant's limit is its own; its figures are nobody else's to see."""
+    """Edge case 23: each tenant has its own limit, and its figures are not disclosed."""
     for number in range(3):
         assert (await site.send(f"message {number}")).status_code == 200
     answer = await site.send("one too many")
@@ -126,10 +126,10 @@ async def test_tenant(site: Site, operators: Database) -> None:
 
 
 @pytest.mark.settings(rate_limit_session_ip="4/min", rate_limit_session_tenant="100/min")
-async def test_strangers_use_their_address_up(
+async def test_requests_without_a_tenant_consume_the_address_limit(
     live_server: Live, operators: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Edge case 23: what never gets as far as a tenant consumes the address's limit alone."""
+    """Edge case 23: a request without a tenant consumes only the limit of its address."""
     site = await make_site(live_server, operators)
     limiter = live_server.app.state.services.limiter
     consume, scopes = limiter.consume, []
@@ -149,7 +149,7 @@ async def test_strangers_use_their_address_up(
 
 @pytest.mark.settings(rate_limit_messages_ip="3/min")
 async def test_bad_tokens_count(site: Site) -> None:
-    """Edge case 23: a bad token uses up its address, so tokens cannot be guessed without end."""
+    """Edge case 23: an invalid token consumes the address's limit, so guessing is limited."""
     headers = {**site.headers(), "Authorization": "Bearer rubbish"}
     answers = [
         await site.live.client.post("/widget/messages", headers=headers, json={"text": "x"})
@@ -160,7 +160,7 @@ async def test_bad_tokens_count(site: Site) -> None:
 
 @pytest.mark.settings(rate_limit_session_ip="1/min", rate_limit_messages_ip="1/min")
 async def test_free_requests(live_server: Live, operators: Database) -> None:
-    """Edge case 30: preflights, reads and other routes never count."""
+    """Edge case 30: preflights, reads and other routes are not counted."""
     site = await make_site(live_server, operators)
     preflight = {"Origin": site.origin, "Access-Control-Request-Method": "POST"}
     for _ in range(5):
@@ -180,13 +180,13 @@ async def test_free_requests(live_server: Live, operators: Database) -> None:
     rate_limit_enforce=False,
 )
 async def test_dry_run(site: Site) -> None:
-    """A dry run blocks nothing, and logs and counts once what it would have blocked."""
+    """A dry run blocks nothing; what it would have blocked is logged and counted once."""
     for number in range(3):
         assert (await site.send(f"message {number}")).status_code == 200
     blocked = site.live.events("blocked")
     assert [(line["reason"], line["enforced"]) for line in blocked] == [("rate_limited", False)] * 2
     total = sum(
-        counted(
+        read_metric(
             site.live,
             "hlas_blocked_total",
             reason="rate_limited_dry_run",
@@ -200,7 +200,7 @@ async def test_dry_run(site: Site) -> None:
 
 @pytest.mark.settings(rate_limit_messages_tenant="1/min")
 async def test_overrides(site: Site, operators: Database) -> None:
-    """A tenant's own limits count within seconds, without a restart; nonsense is left aside."""
+    """A tenant's own limits apply within seconds, without a restart; invalid ones are ignored."""
     gate = site.live.app.state.services.gate
     assert OVERRIDES_SECONDS <= 5
 
@@ -223,7 +223,7 @@ async def test_overrides(site: Site, operators: Database) -> None:
 
 @pytest.mark.settings(rate_limit_messages_tenant="1/min")
 async def test_overrides_are_followed(site: Site, operators: Database) -> None:
-    """An override in the database is picked up by the running service by itself."""
+    """The running service picks up an override from the database automatically."""
     assert (await site.send("the first")).status_code == 200
     await operators.execute(
         'update tenants set limits = \'{"messages_tenant": "off"}\' where slug = $1', site.slug
@@ -235,7 +235,7 @@ async def test_overrides_are_followed(site: Site, operators: Database) -> None:
 
 @pytest.mark.settings(rate_limit_messages_ip="2/min")
 async def test_spoofed_address(site: Site) -> None:
-    """Edge case 25: an X-Forwarded-For from a stranger changes nothing; it is warned of once."""
+    """Edge case 25: an untrusted X-Forwarded-For changes nothing; a warning is logged once."""
     statuses = []
     for number in range(4):
         headers = {**site.headers(), "X-Forwarded-For": f"203.0.113.{number}"}
@@ -251,7 +251,7 @@ async def test_spoofed_address(site: Site) -> None:
 async def test_addresses_are_remembered_within_bounds(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever strangers forward, in one header or in thousands, is no memory."""
+    """X-Forwarded-For of any length and number uses bounded memory."""
     gate = site.live.app.state.services.gate
     monkeypatch.setattr("hlas.http.gate.REMEMBERED_ADDRESSES", 50)
     for number in range(120):
@@ -297,7 +297,7 @@ async def test_trusted_proxy(site: Site) -> None:
 async def test_unix_socket(
     settings: Settings, logs: io.BytesIO, operators: Database, tmp_path: Path
 ) -> None:
-    """Edge case 26: without an address only the other limits apply, and the log says so once."""
+    """Edge case 26: without an address only the other limits apply; this is logged once."""
     await tenants.add(operators, "Shop", "shop", ["shop.example"])
     path = str(tmp_path / "hlas.sock")
     server = uvicorn.Server(http_server.config(create_app(settings), uds=path))
@@ -324,10 +324,8 @@ async def two_apps(settings: Settings, logs: io.BytesIO) -> AsyncIterator[tuple[
 
 
 @pytest.mark.settings(rate_limit_session_tenant="2/min")
-async def test_one_process_knows_nothing_of_another(
-    two_apps: tuple[Live, Live], operators: Database
-) -> None:
-    """Without Redis limits are kept in each process: the documented meaning of several workers."""
+async def test_processes_count_alone(two_apps: tuple[Live, Live], operators: Database) -> None:
+    """Without Redis each process counts alone, as documented for several workers."""
     first, second = two_apps
     site = await make_site(first, operators)
     await site.open()

@@ -1,4 +1,4 @@
-"""What a limit is, what a refusal says, and how the memory of a process stays bounded."""
+"""Parsing of limits, refusals, and the bounded memory of a process."""
 
 import sys
 from dataclasses import replace
@@ -27,12 +27,12 @@ from hlas.limits.rules import SLOTS
     ],
 )
 def test_limit_reads_what_the_contract_lists(text: str, count: int, seconds: int) -> None:
-    """Every unit of the contract is read, spelled out or short."""
+    """Every unit of the contract is accepted, short or spelled out."""
     assert Limit.parse(text) == Limit(count, seconds)
 
 
 def test_limit_off_is_none() -> None:
-    """`off` is no limit at all."""
+    """`off` means no limit."""
     assert Limit.parse("off") is None
     assert Limit.parse(" OFF ") is None
 
@@ -45,7 +45,7 @@ def test_limit_off_is_none() -> None:
     ],
 )
 def test_limit_refuses_the_rest_in_one_sentence(text: str) -> None:
-    """Edge case 31: a bad limit is refused with one line that quotes it."""
+    """Edge case 31: an invalid limit is refused with one line that quotes it."""
     with pytest.raises(ValueError, match="is not a limit") as caught:
         Limit.parse(text)
     assert repr(text) in str(caught.value)
@@ -61,7 +61,7 @@ def test_limit_is_written_as_it_is_read(count: int, seconds: int) -> None:
 
 @pytest.mark.parametrize("scope", ["ip", "conversation"])
 def test_refusal_renders_the_draft_headers(scope: Scope) -> None:
-    """The limit that was hit is told in the fields of the IETF draft."""
+    """The limit that was hit is in the headers of the IETF draft."""
     refusal = Refusal(Rule(scope, "messages", Limit(30, 60)), "key", 12)
     assert refusal.headers() == {
         "Retry-After": "12",
@@ -71,18 +71,18 @@ def test_refusal_renders_the_draft_headers(scope: Scope) -> None:
 
 
 def test_refusal_by_a_tenant_limit_discloses_nothing() -> None:
-    """A visitor learns when to come again, not how much the tenant may or does use."""
+    """A visitor learns when to retry, but not the tenant's limit or usage."""
     refusal = Refusal(Rule("tenant", "messages", Limit(3000, 60)), "key", 12)
     assert refusal.headers() == {"Retry-After": "12"}
 
 
 def test_refusal_does_not_print_its_key() -> None:
-    """An address or an id does not get into a log by way of repr."""
+    """The representation has no address or id, so that none gets into a log."""
     assert "203.0.113.9" not in repr(Refusal(Rule("ip", "x", Limit(1, 1)), "203.0.113.9", 1))
 
 
-def test_of_two_limits_hit_the_longer_wait_is_told() -> None:
-    """Edge case 21: obeying Retry-After satisfies every limit that is hit, not only one."""
+def test_the_longest_wait_is_reported() -> None:
+    """Edge case 21: waiting for Retry-After satisfies every limit that is hit, not only one."""
     clock = Clock()
     limiter = MemoryLimiter(clock=clock)
     short = Rule("ip", "messages", Limit(1, 60))
@@ -95,7 +95,7 @@ def test_of_two_limits_hit_the_longer_wait_is_told() -> None:
 
 
 def test_a_changed_limit_keeps_what_was_used() -> None:
-    """A tenant's limit can be changed at any time, and its use is not forgotten."""
+    """A tenant's limit can be changed at any time, and its usage is kept."""
     limiter = MemoryLimiter(clock=Clock())
     rule = Rule("tenant", "messages", Limit(2, 60))
     assert limiter.consume_now([(rule, "t")]) is None
@@ -124,7 +124,7 @@ def test_a_flood_of_keys_evicts_no_key_that_is_limited(count: int) -> None:
 
 
 def test_a_flood_of_keys_evicts_the_least_used() -> None:
-    """Edge case 27: keys that were seen once go before keys that have used something."""
+    """Edge case 27: keys that were used once are evicted before keys that were used more."""
     limiter = MemoryLimiter(max_keys=400, clock=Clock())
     rule = Rule("ip", "session", Limit(30, 60))
     for number in range(200):
@@ -138,8 +138,8 @@ def test_a_flood_of_keys_evicts_the_least_used() -> None:
         assert limiter.consume_now([(rule, f"regular {number}")]) is not None
 
 
-def test_newcomers_share_when_every_key_is_limited() -> None:
-    """Edge case 27: with no place left a newcomer is still limited, and places come free again."""
+def test_new_keys_share_windows_when_every_key_is_limited() -> None:
+    """Edge case 27: with a full table a new key is still limited, and entries are freed later."""
     clock = Clock()
     limiter = MemoryLimiter(max_keys=50, clock=clock)
     rule = Rule("ip", "session", Limit(2, 60))
@@ -156,8 +156,8 @@ def test_newcomers_share_when_every_key_is_limited() -> None:
     assert "newcomer" in limiter._tables[rule.table].windows
 
 
-def test_addresses_take_no_places_of_tenants() -> None:
-    """A flood of one kind of key leaves the keys of the other rules alone."""
+def test_rules_have_separate_tables() -> None:
+    """A flood of one kind of key does not evict keys of other rules."""
     limiter = MemoryLimiter(max_keys=100, clock=Clock())
     address = Rule("ip", "messages", Limit(30, 60))
     tenant = Rule("tenant", "messages", Limit(2, 60))
@@ -169,7 +169,7 @@ def test_addresses_take_no_places_of_tenants() -> None:
 
 
 def test_expired_keys_go_as_new_ones_come() -> None:
-    """Edge case 27: the table shrinks to what is in use, without a sweep."""
+    """Edge case 27: the table shrinks to the keys in use, without a sweep."""
     clock = Clock()
     limiter = MemoryLimiter(clock=clock)
     rule = Rule("ip", "session", Limit(30, 60))
@@ -187,7 +187,7 @@ def test_expired_keys_go_as_new_ones_come() -> None:
 
 
 def test_the_memory_of_a_busy_key_is_bounded() -> None:
-    """Edge case 27: a key that is used all the time keeps no more than a pair a slot."""
+    """Edge case 27: a key in constant use stores at most one pair per slot."""
     clock = Clock()
     limiter = MemoryLimiter(clock=clock)
     rule = Rule("tenant", "messages", Limit(1_000_000, 60))
@@ -200,7 +200,7 @@ def test_the_memory_of_a_busy_key_is_bounded() -> None:
 
 
 def test_peek_consumes_nothing_and_makes_no_key() -> None:
-    """The IP limit is looked at first; looking leaves no trace."""
+    """Peeking, used for the address's limit first, consumes nothing and creates no key."""
     limiter = MemoryLimiter(clock=Clock())
     rule = Rule("ip", "session", Limit(1, 60))
     for _ in range(3):
@@ -211,7 +211,7 @@ def test_peek_consumes_nothing_and_makes_no_key() -> None:
 
 
 def test_a_request_may_name_a_key_twice() -> None:
-    """It is counted twice, as one key."""
+    """A key that a request names twice is counted twice."""
     limiter = MemoryLimiter(clock=Clock())
     rule = Rule("ip", "session", Limit(30, 60))
     for _ in range(15):
@@ -221,8 +221,8 @@ def test_a_request_may_name_a_key_twice() -> None:
     assert limiter.consume_now([(rule, "b")]) is None
 
 
-def test_a_place_of_its_own_forgives_nothing() -> None:
-    """A key that shared a place, and then gets one, has used what it used."""
+def test_a_window_of_its_own_keeps_the_usage() -> None:
+    """A key that moves from a shared window to its own keeps its usage."""
     clock = Clock()
     limiter, rule = MemoryLimiter(max_keys=50, clock=clock), Rule("ip", "m", Limit(10, 60))
     for number in range(50):
@@ -231,13 +231,13 @@ def test_a_place_of_its_own_forgives_nothing() -> None:
     clock.advance(59)
     admitted = sum(limiter.consume_now([(rule, "newcomer")]) is None for _ in range(9))
     clock.advance(1)
-    # The others have expired: there are places again.
+    # The others have expired, so there is room again.
     admitted += sum(limiter.consume_now([(rule, "newcomer")]) is None for _ in range(20))
     assert admitted == 10
 
 
-def test_shared_places_end() -> None:
-    """After an overload newcomers are looked at as before it."""
+def test_shared_windows_expire() -> None:
+    """After an overload new keys are handled as before."""
     clock = Clock()
     limiter, rule = MemoryLimiter(max_keys=5, clock=clock), Rule("ip", "m", Limit(1, 60))
     for number in range(20):
@@ -253,7 +253,7 @@ def test_shared_places_end() -> None:
 
 @pytest.mark.parametrize("used", [5, 20])
 def test_over_a_lowered_limit(used: int) -> None:
-    """A key that was refused stays, though its limit was higher when it used it up."""
+    """A refused key is kept even if its limit was higher when it was used up."""
     limiter = MemoryLimiter(max_keys=100, clock=Clock())
     high, low, others = (
         Rule("ip", "m", Limit(30, 60)),
@@ -270,7 +270,7 @@ def test_over_a_lowered_limit(used: int) -> None:
 
 
 def test_a_limit_is_exact_while_other_keys_come() -> None:
-    """Thousands of new keys make a busy key neither forget a request nor count one twice."""
+    """Thousands of new keys make a busy key neither lose a request nor count one twice."""
     clock = Clock()
     limiter = MemoryLimiter(clock=clock)
     rule = Rule("ip", "session", Limit(30, 60))
@@ -293,7 +293,7 @@ def test_a_limit_is_exact_while_other_keys_come() -> None:
 
 @pytest.mark.parametrize("most", [1, 3, 10])
 def test_a_tiny_table_is_bounded_too(most: int) -> None:
-    """Edge case 27: with few keys the one that can go is found, and those at their limit stay."""
+    """Edge case 27: in a tiny table the evictable key is found, and keys at their limit stay."""
     limiter = MemoryLimiter(max_keys=most, clock=Clock())
     rule = Rule("ip", "session", Limit(2, 60))
     for number in range(most - 1):
@@ -307,7 +307,7 @@ def test_a_tiny_table_is_bounded_too(most: int) -> None:
 
 
 def test_a_new_key_costs_the_same_however_many_there_are() -> None:
-    """Edge case 27: flat cost is proved by counting the lines that are run, not by a clock."""
+    """Edge case 27: a new key runs the same number of lines for any number of keys."""
     limiter = MemoryLimiter(max_keys=20_000, clock=Clock())
     rule = Rule("ip", "session", Limit(30, 60))
     lines = 0
@@ -326,5 +326,5 @@ def test_a_new_key_costs_the_same_however_many_there_are() -> None:
         costs.append(lines - before)
     assert len(limiter._tables[rule.table].windows) == 20_000
     assert max(costs[1000:20_000]) < max(costs[:1000]) * 1.5
-    # In a full table one key has to go, found among a few.
+    # In a full table one of a few sampled keys is evicted.
     assert max(costs[20_000:]) < 500

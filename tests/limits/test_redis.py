@@ -1,4 +1,4 @@
-"""What only limits in Redis have to stand: several workers, outages, a server that hangs."""
+"""Limits in Redis: several workers, outages, a server that does not respond."""
 
 import asyncio
 import io
@@ -18,7 +18,7 @@ from hlas import log
 from hlas.limits import Check, Limit, Limiter, MemoryLimiter, Refusal, Rule, Scope
 from hlas.limits.redis import RedisLimiter
 from log_scan import events
-from redis_servers import RedisServer, running_redis
+from redis_servers import RedisServer, run_redis
 
 
 def rule(count: int, seconds: int = 60, scope: Scope = "ip") -> Rule:
@@ -27,7 +27,7 @@ def rule(count: int, seconds: int = 60, scope: Scope = "ip") -> Rule:
 
 @pytest.fixture(scope="module")
 def redis_server() -> Iterator[RedisServer]:
-    with running_redis() as server:
+    with run_redis() as server:
         yield server
 
 
@@ -39,7 +39,7 @@ async def client(redis_server: RedisServer) -> AsyncIterator[Redis]:
 
 
 class Watched:
-    """A limiter on the server's own clock, and what it said of Redis."""
+    """A limiter on the server's own clock, and its callbacks about Redis."""
 
     def __init__(self, url: str) -> None:
         self.away: list[bool] = []
@@ -119,7 +119,7 @@ def test_several_workers_share_one_limit(redis_server: RedisServer, client: Redi
 async def test_keys_in_redis_expire_by_themselves(
     client: Redis, watch: Callable[[], Watched]
 ) -> None:
-    """Every key that is left in Redis has an end, soon after its window."""
+    """Every key in Redis expires, soon after its window."""
     watched = watch()
     await watched.limiter.consume([(rule(5), "a"), (rule(5, 3600, "tenant"), "t")])
     left = {key.decode(): await client.pttl(key) async for key in client.scan_iter("*")}
@@ -131,7 +131,7 @@ async def test_keys_in_redis_expire_by_themselves(
 async def test_a_script_that_redis_forgot_is_loaded_again(
     client: Redis, watch: Callable[[], Watched]
 ) -> None:
-    """SCRIPT FLUSH, or a failover to a server that never saw the script, is no outage."""
+    """SCRIPT FLUSH, or a failover to a server without the script, is not an outage."""
     watched = watch()
     assert await watched.limiter.connect()
     await client.script_flush()
@@ -139,10 +139,10 @@ async def test_a_script_that_redis_forgot_is_loaded_again(
     assert not watched.away
 
 
-async def test_a_blocked_key_asks_redis_no_more(
+async def test_a_blocked_key_does_not_query_redis(
     client: Redis, watch: Callable[[], Watched]
 ) -> None:
-    """A flood from one blocked address costs Redis nothing until its wait is over."""
+    """A flood from a blocked address causes no load on Redis until its wait is over."""
     watched = watch()
     assert await watched.limiter.peek([(rule(3), "a")]) is None
     assert await watched.admit([(rule(3), "a")], 10) == 3
@@ -162,12 +162,12 @@ async def test_a_blocked_key_asks_redis_no_more(
 async def test_redis_killed_and_back(
     redis_server: RedisServer, client: Redis, watch: Callable[[], Watched], logs: io.BytesIO
 ) -> None:
-    """Edge case 28: killed, the warm local limits go on with one warning; back, exact again."""
+    """Edge case 28: after a kill local limits apply with one warning; then exact again."""
     watched, other = watch(), watch()
     checks = [(rule(20, 3600), "a")]
     assert await watched.admit(checks, 8) == 8
     redis_server.kill()
-    # The eight are not forgotten, though the server has forgotten them.
+    # The eight still count locally, although the server has lost them.
     assert await watched.admit(checks, 7) == 7
     assert watched.limiter.away
     assert watched.away == [True]
@@ -188,7 +188,7 @@ async def test_redis_killed_and_back(
 async def test_a_hanging_redis_is_waited_for_once(
     redis_server: RedisServer, client: Redis, watch: Callable[[], Watched]
 ) -> None:
-    """Edge case 28: who comes while Redis hangs is answered at once, by the local limits."""
+    """Edge case 28: while Redis hangs, requests are answered at once, by the local limits."""
     watched = watch()
     watched.limiter._timeout = 0.1
     checks = [(rule(5, 3600), "a")]
@@ -206,13 +206,13 @@ async def test_a_hanging_redis_is_waited_for_once(
     watched.limiter._timeout = 5
     await watched.back()
     assert watched.away == [True, False]
-    # The answers that came too late are not taken for those of later questions.
+    # Late responses are not taken for those of later requests.
     for number in range(3):
         assert await watched.admit([(rule(5), f"later {number}")], 20) == 5
 
 
 def answer_at_once(limiter: Limiter, checks: Sequence[Check]) -> Refusal | None:
-    """A coroutine that waits for anything would not end at its first step."""
+    """Consume in a single step; fails if the coroutine waits for anything."""
     coroutine = limiter.consume(checks)
     with pytest.raises(StopIteration) as end:
         coroutine.send(None)
@@ -223,7 +223,7 @@ def answer_at_once(limiter: Limiter, checks: Sequence[Check]) -> Refusal | None:
 async def test_a_redis_that_cannot_write_is_away(
     client: Redis, watch: Callable[[], Watched]
 ) -> None:
-    """A read-only replica or a full server answers, but cannot hold limits."""
+    """A read-only replica or a full server responds but cannot store limits: an outage."""
     watched = watch()
     checks = [(rule(5), "a")]
     await client.config_set("min-replicas-to-write", 1)
@@ -239,7 +239,7 @@ async def test_a_redis_that_cannot_write_is_away(
 
 
 async def test_no_redis_at_the_start(tmp_path: Path, logs: io.BytesIO) -> None:
-    """The service starts without Redis, says so once, and its limits hold."""
+    """The service starts without Redis, logs it once, and its local limits apply."""
     watched = Watched(f"unix://{tmp_path}/nobody.sock")
     outside = log.enter({"tenant_id": "t"})
     assert not await watched.limiter.connect()
@@ -249,14 +249,14 @@ async def test_no_redis_at_the_start(tmp_path: Path, logs: io.BytesIO) -> None:
     told = events(logs)
     assert [entry["event"] for entry in told] == ["limits_redis_away"]
     assert "nobody.sock" not in str(told)
-    # It is not about the request that met it first.
+    # The warning belongs to no request.
     assert "tenant_id" not in told[0]
 
 
 async def test_closing_leaves_nobody_waiting(
     redis_server: RedisServer, watch: Callable[[], Watched]
 ) -> None:
-    """Requests that wait for Redis while the limiter is closed are answered by the local limits."""
+    """Requests that wait for Redis while the limiter is closed get the local result."""
     watched = watch()
     assert redis_server.process is not None
     redis_server.process.send_signal(signal.SIGSTOP)
@@ -273,8 +273,8 @@ async def test_closing_leaves_nobody_waiting(
     assert sum(answer is None for answer in answers) == 5
 
 
-async def test_a_busy_process_does_not_blame_redis(watch: Callable[[], Watched]) -> None:
-    """Edge case 28: a loop that turns for longer than the time-out keeps the limit exact."""
+async def test_a_busy_event_loop_is_not_an_outage(watch: Callable[[], Watched]) -> None:
+    """Edge case 28: an event loop busy for longer than the timeout keeps the limit exact."""
     watched = watch()
     watched.limiter._timeout = 0.05
 

@@ -1,7 +1,7 @@
-"""The same laws for both stores over random arrivals.
+"""The same properties for both stores, with random arrivals.
 
-Time is virtual, in Redis too: the one line of the script that asks the server's clock is made to
-read a list that the test sets. The rest of the script is what runs in production.
+Time is virtual, in Redis too: the line of the script that reads the server's clock is replaced by
+one that reads a list set by the test. The rest of the script is that of production.
 """
 
 from collections.abc import AsyncIterator, Iterator
@@ -15,7 +15,7 @@ from redis.asyncio import Redis
 from hlas.limits import Check, Limit, Limiter, MemoryLimiter, Rule, Scope
 from hlas.limits.redis import SCRIPT, RedisLimiter
 from hlas.limits.rules import SLOTS
-from redis_servers import RedisServer, running_redis
+from redis_servers import RedisServer, run_redis
 
 MICROSECONDS = 1_000_000
 SERVER_CLOCK = "redis.call('TIME')"
@@ -23,7 +23,7 @@ VIRTUAL_CLOCK = "redis.call('LRANGE', 'virtual-time', 0, 1)"
 
 
 class World:
-    """A limiter and its time, in microseconds."""
+    """A limiter and its clock, in microseconds."""
 
     limiter: Limiter
 
@@ -33,7 +33,7 @@ class World:
         self.now = 0
 
     async def reset(self) -> None:
-        """An empty store at an odd moment, so that nothing is aligned by luck."""
+        """An empty store at an odd time, so that nothing is aligned by chance."""
         await self.close()
         await self.set(1_000_000_007_123_457)
         local = MemoryLimiter(clock=lambda: self.now * 1000)
@@ -70,7 +70,7 @@ class World:
 
 @pytest.fixture(scope="module")
 def redis_server() -> Iterator[RedisServer]:
-    with running_redis() as server:
+    with run_redis() as server:
         yield server
 
 
@@ -93,9 +93,9 @@ laws = settings(
     suppress_health_check=[HealthCheck.too_slow],
 )
 counts = st.integers(1, 8)
-# A second would do in memory; a key in Redis really expires, however slow this machine is.
+# A second would do in memory; a key in Redis really expires, also on a slow machine.
 windows = st.sampled_from([60, 3600, 86400])
-# Gaps as shares of the window: bursts, steps around a slot, around a window, and anything else.
+# Gaps as fractions of the window: bursts, around a slot, around a window, and others.
 gaps = st.lists(
     st.one_of(
         st.just(0.0),
@@ -114,7 +114,7 @@ gaps = st.lists(
 async def test_no_window_admits_more(
     world: World, count: int, seconds: int, gaps: list[float]
 ) -> None:
-    """Edge case 22: no window admits more than N, and a refusal is never without N before it."""
+    """Edge case 22: no window admits more than N, and a refusal has N requests before it."""
     await world.reset()
     checks = [(rule(count, seconds), "a")]
     admitted: list[int] = []
@@ -133,7 +133,7 @@ async def test_no_window_admits_more(
 
 @pytest.mark.parametrize("share", [0.01, 0.5, 0.99])
 async def test_requests_of_one_slot_do_not_expire_early(world: World, share: float) -> None:
-    """Edge case 22: those counted together stay as long as the last of them."""
+    """Edge case 22: requests that are counted together expire with the last of them."""
     await world.reset()
     checks = [(rule(3), "a")]
     assert await world.limiter.consume(checks) is None
@@ -154,7 +154,7 @@ async def test_requests_of_one_slot_do_not_expire_early(world: World, share: flo
 async def test_obeying_retry_after_succeeds(
     world: World, count: int, seconds: int, gaps: list[float]
 ) -> None:
-    """Edge case 21: a refusal names whole seconds, and who waits that long passes."""
+    """Edge case 21: a refusal has whole seconds, and a client that waits that long passes."""
     await world.reset()
     checks = [(rule(count, seconds), "a")]
     for gap in gaps:
@@ -168,7 +168,7 @@ async def test_obeying_retry_after_succeeds(
 
 @pytest.mark.parametrize("count", [1, 2, 30, 500])
 async def test_n_pass_and_the_next_is_refused(world: World, count: int) -> None:
-    """Edge case 21: N back to back pass on an idle key, and again after an idle window."""
+    """Edge case 21: N in a row pass on an idle key, and again after an idle window."""
     await world.reset()
     checks = [(rule(count), "a")]
     for _ in range(3):
@@ -202,7 +202,7 @@ async def test_a_refusal_consumes_nothing(
     of_tenant: int,
     of_conversation: int,
 ) -> None:
-    """Edge case 23: of several limits all are consumed or none; refusals leave no trace."""
+    """Edge case 23: all limits are consumed or none; a refusal changes nothing."""
     await world.reset()
     rules = (
         rule(of_ip, 60, "ip"),
@@ -231,7 +231,7 @@ async def test_a_refusal_consumes_nothing(
 
 
 async def test_a_refusal_by_the_last_limit_leaves_the_first(world: World) -> None:
-    """Edge case 23: the IP limit is whole after any number of refusals by the conversation's."""
+    """Edge case 23: refusals by the conversation's limit do not consume the address's limit."""
     await world.reset()
     address, conversation = rule(5), rule(1, scope="conversation")
     assert await world.limiter.consume([(address, "a"), (conversation, "c")]) is None
@@ -244,8 +244,8 @@ async def test_a_refusal_by_the_last_limit_leaves_the_first(world: World) -> Non
     assert await world.limiter.consume([(address, "a")]) is not None
 
 
-async def test_peek_tells_and_takes_nothing(world: World) -> None:
-    """The IP limit can be looked at first: looking says what consuming would, and is free."""
+async def test_peek_predicts_and_consumes_nothing(world: World) -> None:
+    """Peeking returns what consuming would, and consumes nothing."""
     await world.reset()
     checks = [(rule(2), "a")]
     for _ in range(2):
@@ -270,14 +270,14 @@ async def test_peek_tells_and_takes_nothing(world: World) -> None:
 async def test_a_clock_that_steps_back_locks_nobody_out(
     world: World, back: int, used: int, refused: int, gap: float
 ) -> None:
-    """Edge case 29: after a step back nobody waits for more than a window, nor passes too soon."""
+    """Edge case 29: after a step back nobody waits longer than a window, or passes too early."""
     await world.reset()
     checks = [(rule(5), "a")]
     for _ in range(used):
         assert await world.limiter.consume(checks) is None
         await world.advance(gap)
     await world.set(world.now - back)
-    # What was used stays used: no time is known to have passed.
+    # Usage is kept: no time is known to have passed.
     for _ in range(5 - used):
         assert await world.limiter.consume(checks) is None
     for _ in range(refused):
@@ -290,8 +290,8 @@ async def test_a_clock_that_steps_back_locks_nobody_out(
     assert await world.limiter.consume(checks) is None
 
 
-async def test_refusals_after_a_step_back_do_not_start_the_wait_anew(world: World) -> None:
-    """Edge case 29: a visitor who keeps asking passes no later than one who waits."""
+async def test_refusals_after_a_step_back_do_not_restart_the_wait(world: World) -> None:
+    """Edge case 29: a client that keeps retrying passes no later than one that waits."""
     await world.reset()
     checks = [(rule(1), "a")]
     assert await world.limiter.consume(checks) is None
@@ -307,7 +307,7 @@ async def test_refusals_after_a_step_back_do_not_start_the_wait_anew(world: Worl
 
 
 async def test_the_memory_of_a_key_in_redis_is_bounded(redis_server: RedisServer) -> None:
-    """Edge case 27: a busy key holds no more than a pair a slot in Redis too."""
+    """Edge case 27: a busy key has at most one pair per slot in Redis too."""
     world = World(redis_server)
     await world.reset()
     checks = [(rule(1_000_000), "a")]

@@ -1,4 +1,4 @@
-"""Limits over several worker processes of one server, as visitors meet them."""
+"""Limits over several worker processes of one server, seen by clients."""
 
 import asyncio
 from collections import Counter
@@ -8,10 +8,11 @@ from contextlib import asynccontextmanager
 import httpx
 import pytest
 
+from factories import leave_to_people
 from hlas.store.db import Database
 from hlas.tenants import tenants
 from processes import Served, serve_process
-from redis_servers import RedisServer, running_redis
+from redis_servers import RedisServer, run_redis
 
 ORIGIN = "https://busy.example"
 LIMIT = 500
@@ -21,7 +22,7 @@ CONNECTIONS = 100
 
 @pytest.fixture
 def redis_server() -> Iterator[RedisServer]:
-    with running_redis() as server:
+    with run_redis() as server:
         yield server
 
 
@@ -31,6 +32,7 @@ async def several_workers(
 ) -> AsyncIterator[tuple[Served, str]]:
     """A server whose only limit is the tenant's, and a session there."""
     await tenants.add(operators, "Busy", "busy", [ORIGIN])
+    await leave_to_people(operators)
     limits = {
         f"RATE_LIMIT_{name}": "off"
         for name in ("SESSION_IP", "SESSION_TENANT", "MESSAGES_IP", "MESSAGES_CONVERSATION")
@@ -47,7 +49,7 @@ async def several_workers(
 
 
 async def send_many(served: Served, token: str, count: int) -> Counter[int]:
-    """How the messages were answered, sent over many connections at once."""
+    """The statuses of messages that are sent over many connections at once."""
     statuses: Counter[int] = Counter()
     headers = {"Authorization": f"Bearer {token}", "Origin": ORIGIN}
     limits = httpx.Limits(max_connections=CONNECTIONS, max_keepalive_connections=CONNECTIONS)
@@ -76,7 +78,7 @@ async def test_exact_over_workers(
 async def test_redis_dies_under_load(
     database_url: str, operators: Database, redis_server: RedisServer
 ) -> None:
-    """Edge case 28: Redis killed and back in the middle of it: no 5xx, and limits all along."""
+    """Edge case 28: Redis killed and restarted under load: no 5xx, and limits always apply."""
     async with several_workers(database_url, operators, redis_server, 2) as (served, token):
         sending = asyncio.create_task(send_many(served, token, REQUESTS))
         await asyncio.sleep(0.3)
@@ -85,5 +87,5 @@ async def test_redis_dies_under_load(
         redis_server.start()
         statuses = await sending
         assert set(statuses) <= {200, 429}
-        # Without Redis each worker holds the limit by itself, and Redis itself has forgotten.
+        # Without Redis each worker counts alone, and Redis itself has lost its counts.
         assert LIMIT <= statuses[200] <= 3 * LIMIT

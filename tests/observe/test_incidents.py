@@ -1,7 +1,7 @@
-"""Signs of abuse: below the threshold nothing, above it one incident, however many workers.
+"""Incidents: none below the threshold, one above it, for any number of workers.
 
-Seen failing with these defects planted: `having` without the threshold, every look counted as new,
-expired tokens among the signs, a count that may shrink, forged tokens that belong to nobody.
+Fails with these defects planted: `having` without the threshold, every check counted as new,
+expired tokens counted, a count that shrinks, forged tokens without a tenant.
 """
 
 import asyncio
@@ -36,12 +36,12 @@ def few(database_url: str) -> Settings:
     return make_settings(database_url, **THRESHOLDS)
 
 
-def signs(worker: Traffic, tenant_id: str, number: int, sign: tuple[str, str]) -> None:
+def add_signs(worker: Traffic, tenant_id: str, number: int, sign: tuple[str, str]) -> None:
     for _ in range(number):
         worker.count(*sign, tenant_id)
 
 
-async def found(operators: Database) -> list[tuple[str, int]]:
+async def list_incidents(operators: Database) -> list[tuple[str, int]]:
     rows = await operators.all("select kind, count from incidents order by kind, started_at")
     return [(row["kind"], row["count"]) for row in rows]
 
@@ -50,49 +50,49 @@ async def tenant(operators: Database, slug: str = "shop") -> str:
     return str((await tenants.add(operators, slug, slug, [])).id)
 
 
-def told(logs: io.BytesIO) -> list[dict[str, Any]]:
+def read_incidents(logs: io.BytesIO) -> list[dict[str, Any]]:
     log.flush()
     lines = [orjson.loads(line) for line in logs.getvalue().splitlines()]
     return [line for line in lines if line["event"] == "incident"]
 
 
 def test_every_kind_has_signs_and_a_threshold() -> None:
-    """A kind without either would be a promise that nobody keeps."""
+    """Every kind of incident has signs that are counted and a threshold."""
     assert set(SIGNS.values()) == set(INCIDENTS)
     assert {f"incident_{kind}" for kind in INCIDENTS} <= set(Settings.model_fields)
 
 
 async def test_below_and_above(operators: Database, few: Settings, logs: io.BytesIO) -> None:
-    """Two signs are nothing, the third is one row and one line; more make the count grow."""
+    """Two signs raise nothing, the third adds one row and one log line; then the count grows."""
     raised: list[str] = []
     worker = Traffic(Watch(few, raised.append))
     tenant_id = await tenant(operators)
-    signs(worker, tenant_id, 1, ("auth", "invalid_token"))
-    signs(worker, tenant_id, 1, ("auth", "invalid_claims"))
-    signs(worker, tenant_id, 50, ("auth", "token_expired"))
-    signs(worker, tenant_id, 50, ("session", "created"))
+    add_signs(worker, tenant_id, 1, ("auth", "invalid_token"))
+    add_signs(worker, tenant_id, 1, ("auth", "invalid_claims"))
+    add_signs(worker, tenant_id, 50, ("auth", "token_expired"))
+    add_signs(worker, tenant_id, 50, ("session", "created"))
     await worker.flush(operators)
-    assert await found(operators) == []
-    signs(worker, tenant_id, 1, ("auth", "invalid_token"))
+    assert await list_incidents(operators) == []
+    add_signs(worker, tenant_id, 1, ("auth", "invalid_token"))
     await worker.flush(operators)
-    assert await found(operators) == [("token_failures", 3)]
+    assert await list_incidents(operators) == [("token_failures", 3)]
     for _ in range(3):
-        signs(worker, tenant_id, 10, ("auth", "invalid_token"))
+        add_signs(worker, tenant_id, 10, ("auth", "invalid_token"))
         await worker.flush(operators)
         await worker.flush(operators)
-    assert await found(operators) == [("token_failures", 33)]
+    assert await list_incidents(operators) == [("token_failures", 33)]
     row = await operators.one("select details, created_at, started_at from incidents")
     assert row is not None
     assert row["details"] == {"invalid_token": 32, "invalid_claims": 1}
     assert row["started_at"] <= row["created_at"] < row["started_at"] + timedelta(hours=1)
-    (line,) = told(logs)
+    (line,) = read_incidents(logs)
     assert (line["kind"], line["count"], line["tenant_id"]) == ("token_failures", 3, tenant_id)
     assert set(line) == {"time", "level", "event", "kind", "count", "tenant_id"}
     assert raised == ["token_failures"]
 
 
 async def test_workers_raise_it_once(operators: Database, few: Settings, logs: io.BytesIO) -> None:
-    """Each worker has too few, together they have enough: one row, one line, every sign in it."""
+    """Signs of several workers add up: one row, one log line, every sign counted."""
     raised: list[str] = []
     workers = [Traffic(Watch(few, raised.append)) for _ in range(6)]
     ids = [await tenant(operators, f"shop-{number}") for number in range(3)]
@@ -100,7 +100,7 @@ async def test_workers_raise_it_once(operators: Database, few: Settings, logs: i
         for worker in workers:
             for tenant_id in ids:
                 for sign in SIGNS:
-                    signs(worker, tenant_id, 1, sign)
+                    add_signs(worker, tenant_id, 1, sign)
         await asyncio.gather(*(worker.flush(operators) for worker in workers))
     rows = await operators.all("select tenant_id::text, kind, count from incidents")
     assert {(row["tenant_id"], row["kind"]): row["count"] for row in rows} == {
@@ -109,23 +109,23 @@ async def test_workers_raise_it_once(operators: Database, few: Settings, logs: i
         for kind in INCIDENTS
     }
     assert len(rows) == len(ids) * len(INCIDENTS)
-    assert len(told(logs)) == len(raised) == len(rows)
+    assert len(read_incidents(logs)) == len(raised) == len(rows)
 
 
 async def test_a_count_never_shrinks(operators: Database, few: Settings) -> None:
-    """A worker that looked before the others had counted takes nothing away."""
+    """A worker with an older total does not reduce the count."""
     worker = Traffic(Watch(few, lambda _: None))
     tenant_id = await tenant(operators)
-    signs(worker, tenant_id, 5, ("auth", "invalid_token"))
+    add_signs(worker, tenant_id, 5, ("auth", "invalid_token"))
     await worker.flush(operators)
     await operators.execute("update incidents set count = 90")
-    signs(worker, tenant_id, 1, ("auth", "invalid_token"))
+    add_signs(worker, tenant_id, 1, ("auth", "invalid_token"))
     await worker.flush(operators)
-    assert await found(operators) == [("token_failures", 90)]
+    assert await list_incidents(operators) == [("token_failures", 90)]
 
 
 async def test_each_hour_has_its_own(operators: Database, few: Settings) -> None:
-    """Signs are counted in the hour they were seen in, also those written late."""
+    """Signs count in the hour in which they occurred, also when they are written late."""
     worker = Traffic(Watch(few, lambda _: None))
     tenant_id = await tenant(operators)
     now = datetime.now(UTC)
@@ -137,34 +137,34 @@ async def test_each_hour_has_its_own(operators: Database, few: Settings) -> None
     assert [row["count"] for row in rows] == [4, 5, 3]
 
 
-async def test_what_belongs_to_nobody_raises_nothing(
+async def test_signs_without_a_tenant_raise_nothing(
     operators: Database, few: Settings, logs: io.BytesIO
 ) -> None:
-    """Signs without a tenant, or of one that is gone, are counted and raise nothing."""
+    """Signs without a tenant, or of a removed tenant, are counted and raise nothing."""
     worker = Traffic(Watch(few, lambda _: None))
     gone = await tenant(operators)
-    signs(worker, gone, 10, ("auth", "invalid_token"))
+    add_signs(worker, gone, 10, ("auth", "invalid_token"))
     for _ in range(10):
         worker.count("auth", "invalid_token")
     await tenants.remove(operators, "shop")
     await worker.flush(operators)
-    assert await found(operators) == []
-    assert told(logs) == []
+    assert await list_incidents(operators) == []
+    assert read_incidents(logs) == []
 
 
 async def test_zero_switches_a_kind_off(operators: Database, database_url: str) -> None:
-    """A threshold of nothing is no incident, not one for every sign."""
+    """A threshold of 0 disables a kind."""
     settings = make_settings(database_url, **THRESHOLDS | {"incident_limit_hits": 0})
     worker = Traffic(Watch(settings, lambda _: None))
     tenant_id = await tenant(operators)
-    signs(worker, tenant_id, 9, ("blocked", "rate_limited/tenant"))
-    signs(worker, tenant_id, 9, ("auth", "origin_mismatch"))
+    add_signs(worker, tenant_id, 9, ("blocked", "rate_limited/tenant"))
+    add_signs(worker, tenant_id, 9, ("auth", "origin_mismatch"))
     await worker.flush(operators)
-    assert await found(operators) == [("origin_mismatches", 9)]
+    assert await list_incidents(operators) == [("origin_mismatches", 9)]
 
 
-def test_what_is_not_looked_at_yet_is_bounded(few: Settings, database_url: str) -> None:
-    """However long nobody can look, it is a few for an hour; switched off, it is nothing."""
+def test_pending_checks_are_bounded(few: Settings, database_url: str) -> None:
+    """Pending checks are a few per hour, however long they wait; none if all kinds are off."""
     off = make_settings(database_url, **{f"incident_{kind}": 0 for kind in INCIDENTS})
     start = datetime(2026, 1, 1, tzinfo=UTC)
     tenant_id = str(UUID(int=7))
@@ -179,10 +179,10 @@ def test_what_is_not_looked_at_yet_is_bounded(few: Settings, database_url: str) 
 async def test_a_database_that_is_away(
     operators: Database, few: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What could not be looked at is looked at later, also when nothing new was counted."""
+    """Pending checks are made later, also when nothing new was counted."""
     worker = Traffic(Watch(few, lambda _: None))
     tenant_id = await tenant(operators)
-    signs(worker, tenant_id, 5, ("auth", "invalid_token"))
+    add_signs(worker, tenant_id, 5, ("auth", "invalid_token"))
 
     async def away(*_: Any) -> Any:
         raise Unavailable
@@ -191,14 +191,14 @@ async def test_a_database_that_is_away(
         broken.setattr(operators, "all", away)
         with pytest.raises(Unavailable):
             await worker.flush(operators)
-    assert await found(operators) == []
+    assert await list_incidents(operators) == []
     await worker.flush(operators)
-    assert await found(operators) == [("token_failures", 5)]
+    assert await list_incidents(operators) == [("token_failures", 5)]
 
 
 @pytest.mark.settings(**THRESHOLDS, rate_limit_messages_conversation="3/min")
 async def test_real_abuse(live_server: Live, operators: Database) -> None:
-    """Every kind by real requests, at the tenant it is aimed at, and nothing of a visitor in it."""
+    """Real requests of every kind raise an incident at the target, without visitors' data."""
     site = await make_site(live_server, operators)
     other = await make_site(live_server, operators)
     await tenants.update(operators, site.slug, {"identity_mode": "optional"})
@@ -237,11 +237,11 @@ async def test_real_abuse(live_server: Live, operators: Database) -> None:
 async def test_a_tenants_administrator_sees_its_own(
     site: Site, operators: Database, few: Settings
 ) -> None:
-    """Edge case 37: incidents of others are not there, whatever is asked."""
+    """Edge case 37: a tenant's administrator sees no incidents of other tenants."""
     other = await make_site(site.live, operators)
     worker = Traffic(Watch(few, lambda _: None))
     for one in (site, other):
-        signs(worker, one.tenant_id, 5, ("auth", "origin_mismatch"))
+        add_signs(worker, one.tenant_id, 5, ("auth", "origin_mismatch"))
     await worker.flush(operators)
     desk = await make_desk(site.live, operators, site.slug)
     administrator = await administrators.verify(operators, desk.key)
@@ -254,14 +254,14 @@ async def test_a_tenants_administrator_sees_its_own(
 
 
 async def test_incidents_are_kept(operators: Database, few: Settings) -> None:
-    """Traffic is forgotten after days; what it led to stays, like the audit."""
+    """Traffic is deleted after days; incidents are kept, like the audit."""
     worker = Traffic(Watch(few, lambda _: None))
     tenant_id = await tenant(operators)
     moment = datetime.now(UTC) - timedelta(days=20)
     worker._owed.append((moment, tenant_id, "auth", "origin_mismatch", 7))
     await worker.flush(operators)
     await traffic.forget(operators)
-    assert await found(operators) == [("origin_mismatches", 7)]
+    assert await list_incidents(operators) == [("origin_mismatches", 7)]
     row = await operators.one("select count(*) as number from traffic")
     assert row is not None
     assert row["number"] == 0

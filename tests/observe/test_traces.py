@@ -1,6 +1,6 @@
-"""Traces reach a collector, hold what a trace should and nothing of a visitor.
+"""Traces reach a collector, with the documented attributes and without visitors' data.
 
-Seen failing with these defects planted: any visitor's traceparent believed, the path instead of the
+Fails with these defects planted: any visitor's traceparent trusted, the path instead of the
 route.
 """
 
@@ -23,7 +23,7 @@ PARENT = {"traceparent": f"00-{TRACE}-b7ad6b7169203331-01"}
 
 
 class Collector:
-    """Keeps what it is sent."""
+    """Stores the spans that it receives."""
 
     def __init__(self) -> None:
         self.bodies: list[bytes] = []
@@ -71,7 +71,7 @@ def collector() -> Iterator[Collector]:
 
 
 async def visit(settings: Settings, operators: Database, logs: Any) -> list[dict[str, Any]]:
-    """A visitor sends two messages, one of them refused; the log of it."""
+    """A visitor sends two messages, one of them refused; returns the log."""
     async with serve_app(settings, logs) as live:
         site = await make_site(live, operators)
         await site.send("a very private text", metadata={"email": "jana@example.com"})
@@ -83,7 +83,7 @@ async def visit(settings: Settings, operators: Database, logs: Any) -> list[dict
 async def test_spans(
     collector: Collector, database_url: str, operators: Database, logs: Any
 ) -> None:
-    """A span for each request, with the request id of its log lines, sent before the end."""
+    """One span per request, with the request id of its log lines, exported before shutdown."""
     settings = make_settings(database_url, otel_exporter_otlp_endpoint=collector.url)
     logged = await visit(settings, operators, logs)
     spans = collector.spans()
@@ -101,14 +101,14 @@ async def test_spans(
     sent = b"".join(collector.bodies)
     for telling in (b"private", b"jana", b"secret", b"/some/path", b"Bearer", b"127.0.0.1"):
         assert telling not in sent
-    # The visitor's own trace id is not ours.
+    # The visitor's trace id is not used.
     assert TRACE not in {span.trace_id.hex() for span in spans}
 
 
 async def test_a_trusted_proxy_leads_the_trace(
     collector: Collector, database_url: str, operators: Database, logs: Any
 ) -> None:
-    """Behind our own proxy a request belongs to the proxy's trace."""
+    """Behind a trusted proxy a request belongs to the proxy's trace."""
     settings = make_settings(
         database_url,
         otel_exporter_otlp_endpoint=f"{collector.url}/",

@@ -1,4 +1,4 @@
-"""Traffic: what each tenant did, counted by every worker and kept through restarts."""
+"""Traffic figures by tenant, counted by every worker and kept over restarts."""
 
 import asyncio
 from dataclasses import asdict
@@ -19,8 +19,8 @@ from hlas.store.db import Database
 from hlas.tenants.audit import SERVICE
 
 
-async def counted(operators: Database, tenant_id: str, span: str = "minute") -> dict[str, int]:
-    """By kind and detail; the buckets of the latency together."""
+async def read_counts(operators: Database, tenant_id: str, span: str = "minute") -> dict[str, int]:
+    """By kind and detail; the latency buckets are added up."""
     rows = await operators.all(
         "select kind, detail, sum(count)::int as count from traffic "
         "where tenant_id = $1::text::uuid and span = $2 group by 1, 2",
@@ -39,10 +39,14 @@ async def test_what_happens_is_counted_for_its_tenant(
     live_server: Live, operators: Database
 ) -> None:
     """Messages, sessions, replays, conflicts, refusals and latency, each at its own tenant."""
-    site, other = await make_site(live_server, operators), await make_site(live_server, operators)
+    site = await make_site(live_server, operators)
+    other = await make_site(live_server, operators)
+    await operators.execute("update conversations set handler = 'agent'")
     await site.send("one", key="a")
     await site.send("one", key="a")
     await site.send("two", key="a")
+    # The answer to the first message is complete before the next one is sent.
+    await live_server.client.post("/widget/messages/assistant", headers=site.headers(), json={})
     await site.send("three")
     assert (await site.send("four")).status_code == 429
     await live_server.client.post("/widget/messages/assistant", headers=site.headers(), json={})
@@ -52,20 +56,20 @@ async def test_what_happens_is_counted_for_its_tenant(
     expected = {
         "session:created": 1,
         "message:user": 2,
-        "message:assistant": 1,
+        "message:assistant": 2,
         "idempotency:miss": 1,
         "idempotency:hit": 1,
         "idempotency:conflict": 1,
         "blocked:rate_limited/conversation": 1,
         "latency": 3,
     }
-    assert await counted(operators, site.tenant_id) == expected
-    assert await counted(operators, site.tenant_id, "hour") == expected
-    assert await counted(operators, other.tenant_id) == {"session:created": 1}
+    assert await read_counts(operators, site.tenant_id) == expected
+    assert await read_counts(operators, site.tenant_id, "hour") == expected
+    assert await read_counts(operators, other.tenant_id) == {"session:created": 1}
 
 
 async def test_blocked_requests_can_be_found_again(site: Site, operators: Database) -> None:
-    """A refusal is listed under its request id, with its tenant, and without what was sent."""
+    """A refusal is listed by its request id, with its tenant, without the request's content."""
     text = "x" * 2001
     answer = await site.send(text)
     assert answer.status_code == 422
@@ -87,7 +91,7 @@ async def test_blocked_requests_can_be_found_again(site: Site, operators: Databa
 
 
 async def test_workers_add_up(operators: Database) -> None:
-    """Several workers write the same minute at the same time: no count is lost, none deadlocks."""
+    """Workers that write the same minute at the same time lose no count and do not deadlock."""
     workers = [Traffic() for _ in range(6)]
     for worker in workers:
         for kind in ("message", "session", "blocked"):
@@ -98,7 +102,7 @@ async def test_workers_add_up(operators: Database) -> None:
         for worker in workers:
             worker.count("message", "a")
     await asyncio.gather(*(worker.flush(operators) for worker in workers))
-    found = await counted(operators, str(SERVICE))
+    found = await read_counts(operators, str(SERVICE))
     assert found["message:a"] == 6 * 4
     assert sum(found.values()) == 6 * 18 + 6 * 3
 
@@ -106,7 +110,7 @@ async def test_workers_add_up(operators: Database) -> None:
 async def test_a_database_that_is_away_costs_no_count(
     operators: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What could not be written is written later, once; a flood keeps a bounded sample."""
+    """Counts that could not be written are written later, once; a flood keeps a sample."""
     flow = Traffic()
     flow.count("message", "user")
     for _ in range(SAMPLES * 3):
@@ -123,7 +127,7 @@ async def test_a_database_that_is_away_costs_no_count(
     flow.count("message", "user")
     await flow.flush(operators)
     await flow.flush(operators)
-    assert await counted(operators, str(SERVICE)) == {
+    assert await read_counts(operators, str(SERVICE)) == {
         "message:user": 2,
         "blocked:rate_limited/ip": SAMPLES * 3,
     }
@@ -135,7 +139,7 @@ async def test_a_database_that_is_away_costs_no_count(
 async def test_blocked_requests_in_order(
     operators: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The newest first, in a flood too, and each once, though the answer to writing it was lost."""
+    """Newest first, also in a flood, and each once even if the response to a write was lost."""
     flow = Traffic()
     routes = [f"/{number}" for number in range(SAMPLES)]
     for route in routes:
@@ -158,7 +162,7 @@ async def test_blocked_requests_in_order(
 
 
 async def test_old_traffic_is_forgotten(operators: Database) -> None:
-    """Minutes last for hours, hours and blocked requests for eight days."""
+    """Minutes are kept for hours, hours and blocked requests for eight days."""
     for span, hours in (("minute", 2), ("minute", 4), ("hour", 190), ("hour", 195)):
         await operators.execute(
             "insert into traffic values (gen_random_uuid(), $1, $2, 'message', 'user', 1)",
@@ -180,7 +184,7 @@ async def test_old_traffic_is_forgotten(operators: Database) -> None:
 
 
 async def test_a_tenants_administrator_sees_its_own(live_server: Live, operators: Database) -> None:
-    """Edge case 37: traffic and blocked requests of others are not there, whatever is asked."""
+    """Edge case 37: a tenant's administrator sees no traffic of other tenants."""
     own, other = await make_site(live_server, operators), await make_site(live_server, operators)
     for site in (own, other):
         await site.send("x" * 2001)

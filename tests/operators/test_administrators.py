@@ -1,4 +1,4 @@
-"""Keys that cost nothing to refuse, and tags that tell states apart."""
+"""Format checks of keys, and ETags."""
 
 from typing import cast
 
@@ -27,7 +27,7 @@ NO_DATABASE = cast(Database, None)
         "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiJ4In0.c2ln",
     ],
 )
-async def test_what_is_no_key_is_refused_without_sql(key: str) -> None:
+async def test_invalid_keys_are_refused_without_sql(key: str) -> None:
     """A string that cannot be a key never reaches the database."""
     with pytest.raises(InvalidAdminKey):
         await administrators.verify(NO_DATABASE, key)
@@ -40,13 +40,13 @@ def test_the_audit_names_a_key_without_its_secret() -> None:
 
 
 def test_a_tag_is_of_the_content() -> None:
-    """Equal content has one tag whatever the order of its names; other content has another."""
+    """Equal content has the same tag in any key order; different content has another."""
     assert revisions.tag({"a": 1, "b": [1, 2]}) == revisions.tag({"b": [1, 2], "a": 1})
     assert revisions.tag({"a": 1}) != revisions.tag({"a": 2})
 
 
 def test_a_change_starts_from_a_state_that_was_read() -> None:
-    """Another state is refused; None takes any."""
+    """A change based on another state is refused; None accepts any state."""
     state = {"a": 1}
     revision = revisions.tag(state)
     revisions.require(None, revision)

@@ -1,4 +1,4 @@
-"""Which addresses requests of ours may go to when somebody else chose them."""
+"""Which addresses outbound requests may go to when somebody else chose them."""
 
 import pytest
 
@@ -40,7 +40,7 @@ from hlas.outbound.destinations import Destination, is_public
         "64:ff9b:1::808:808",
         "2002:7f00:1::",
         "2002:a00:1::1",
-        # No socket gives an address in these spellings, so they are none.
+        # No socket returns an address in these spellings, so they are refused.
         "127.1",
         "0x7f.0.0.1",
         "2130706433",
@@ -52,7 +52,7 @@ from hlas.outbound.destinations import Destination, is_public
     ],
 )
 def test_not_public(address: str) -> None:
-    """Loopback, private, link-local, shared, reserved, wrapped into IPv6, or no address at all."""
+    """Loopback, private, link-local, shared, reserved, embedded in IPv6, or invalid: not public."""
     assert not is_public(address)
 
 
@@ -61,7 +61,7 @@ def test_not_public(address: str) -> None:
     ["8.8.8.8", "2606:4700:4700::1111", "::ffff:8.8.8.8", "64:ff9b::808:808", "2002:808:808::1"],
 )
 def test_public(address: str) -> None:
-    """Hosts of the internet, also as networks without IPv4 see them."""
+    """Hosts of the internet are public, also in the form of IPv6-only networks (NAT64)."""
     assert is_public(address)
 
 
@@ -78,7 +78,7 @@ def test_public(address: str) -> None:
     ],
 )
 def test_addresses_as_people_write_them(text: str, address: str) -> None:
-    """One spelling, in ASCII, fit for a request line."""
+    """An address is normalised to one ASCII spelling that fits a request line."""
     destination = Destination.parse(text)
     assert str(destination) == address
     assert destination == Destination.parse(address)
@@ -113,13 +113,13 @@ def test_addresses_as_people_write_them(text: str, address: str) -> None:
         "http://☃\u200b./",
     ],
 )
-def test_what_is_no_address(text: str) -> None:
-    """Other schemes, users, odd hosts, ports and lengths: none, and no exception."""
+def test_invalid_addresses(text: str) -> None:
+    """Other schemes, users, unusual hosts, ports and lengths are refused without an exception."""
     assert Destination.parse(text) is None
 
 
 def test_findings_are_safe_on_a_terminal() -> None:
-    """Escape codes, C0 and C1, line breaks and bidirectional overrides do not reach it."""
+    """Escape codes, C0 and C1, line breaks and bidirectional overrides are replaced."""
     evil = "a\x1b[2Jb\x07\r\n\x9b31m\u202ec\u2066\u200b\u2028\x7f\ud800é…"
     shown = Finding("page", "fail", evil, evil).printable()
     assert shown.found == shown.fix == "a?[2Jb????31m?c?????é…"

@@ -1,6 +1,6 @@
-"""Export, erasure and anonymising.
+"""Export, erasure and anonymisation.
 
-Seen failing with these defects planted: the tenant left out of a query, `last_seq` off by one when
+Fails with these defects planted: the tenant left out of a query, `last_seq` off by one when
 a long conversation is shortened, a page's last row repeated, pages joined in memory, the visitor's
 id in the audit.
 """
@@ -28,7 +28,7 @@ VISITOR = "jana.novakova@example.com"
 
 @pytest.fixture
 def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Several pages and batches even of a few rows."""
+    """Several pages and batches even with a few rows."""
     monkeypatch.setattr(erasure, "BATCH_MESSAGES", 10)
     monkeypatch.setattr(erasure, "BATCH_CONVERSATIONS", 3)
     monkeypatch.setattr(export, "PAGE", 4)
@@ -38,7 +38,7 @@ async def make_tenant(operators: Database, slug: str) -> str:
     return str((await tenants.add(operators, slug, slug, [])).id)
 
 
-async def exported(
+async def export_lines(
     operators: Database, slug: str, visitor_id: str | None = None, **options: Any
 ) -> list[dict[str, Any]]:
     whose = await subjects.find_subject(operators, slug, visitor_id)
@@ -54,14 +54,14 @@ async def audit(operators: Database) -> list[tuple[str, str, dict[str, int]]]:
 
 @pytest.mark.usefixtures("small_batches")
 async def test_export(operators: Database) -> None:
-    """Every conversation of the tenant and every message once, in order, and nobody else's."""
+    """Every conversation and message of the tenant once, in order, and no other tenant's."""
     shop = await make_tenant(operators, "shop")
     other = await make_tenant(operators, "other")
     ids = await fill(operators, shop, 9, 7, visitor_id=VISITOR)
     ids += await fill(operators, shop, 2, 0)
     await fill(operators, other, 3, 3, visitor_id=VISITOR)
     heard: list[int] = []
-    lines = await exported(operators, "shop", on_progress=heard.append)
+    lines = await export_lines(operators, "shop", on_progress=heard.append)
     assert sorted(line["id"] for line in lines if line["type"] == "conversation") == sorted(ids)
     owner, seq = "", 0
     for line in lines:
@@ -73,7 +73,7 @@ async def test_export(operators: Database) -> None:
         assert line["content"] == f"message {seq}"
     assert sum(heard) == 63
     whose = await subjects.find_subject(operators, "shop")
-    assert (await subjects.count_data(operators, whose)).told() == {
+    assert (await subjects.count_data(operators, whose)).to_dict() == {
         "conversations": 11,
         "messages": 63,
     }
@@ -84,38 +84,38 @@ async def test_export(operators: Database) -> None:
 
 @pytest.mark.usefixtures("small_batches")
 async def test_export_while_visitors_write(operators: Database) -> None:
-    """Conversations that have grown since they were looked at are exported whole."""
+    """Conversations that grow during the export are exported in full."""
     shop = await make_tenant(operators, "shop")
     await fill(operators, shop, 6, 3)
     await operators.execute("update conversations set last_seq = 1")
-    lines = await exported(operators, "shop")
+    lines = await export_lines(operators, "shop")
     assert sum(line["type"] == "message" for line in lines) == 18
     assert sum(line["type"] == "conversation" for line in lines) == 6
 
 
 @pytest.mark.usefixtures("small_batches")
 async def test_export_of_a_visitor(operators: Database) -> None:
-    """One visitor's data with all that is known of them; unknown visitors and tenants are told."""
+    """One visitor's data with all metadata; an unknown visitor or tenant is an error."""
     shop = await make_tenant(operators, "shop")
     await fill(operators, shop, 2, 3, visitor_id=VISITOR)
     await fill(operators, shop, 2, 3, visitor_id="petr")
-    lines = await exported(operators, "shop", VISITOR)
+    lines = await export_lines(operators, "shop", VISITOR)
     assert len(lines) == 8
     first = lines[0]
     assert (first["visitor_id"], first["metadata"]) == (VISITOR, {"email": "jana@example.com"})
-    assert await exported(operators, "shop", "nobody") == []
+    assert await export_lines(operators, "shop", "nobody") == []
     with pytest.raises(TenantNotFound):
-        await exported(operators, "none")
+        await export_lines(operators, "none")
 
 
 async def test_anonymous_export(operators: Database) -> None:
-    """One pseudonym for one visitor, another in every export, and nothing that tells who it is."""
+    """One pseudonym per visitor, different in every export, and nothing that identifies them."""
     shop = await make_tenant(operators, "shop")
     await fill(operators, shop, 2, 3, visitor_id=VISITOR)
     await fill(operators, shop, 1, 3, visitor_id="petr")
     names = []
     for _ in range(2):
-        lines = await exported(operators, "shop", anonymous=True)
+        lines = await export_lines(operators, "shop", anonymous=True)
         text = orjson.dumps(lines).decode()
         for telling in (VISITOR, "jana", "petr", "/basket"):
             assert telling not in text
@@ -127,7 +127,7 @@ async def test_anonymous_export(operators: Database) -> None:
 
 @pytest.mark.usefixtures("small_batches")
 async def test_erase_a_visitor(operators: Database) -> None:
-    """Conversations, messages and stored responses of this visitor go; nobody else's do."""
+    """The visitor's conversations, messages and stored responses are deleted; no others are."""
     shop = await make_tenant(operators, "shop")
     other = await make_tenant(operators, "other")
     await fill(operators, shop, 7, 4, visitor_id=VISITOR)
@@ -137,11 +137,11 @@ async def test_erase_a_visitor(operators: Database) -> None:
     heard: list[int] = []
     whose = await subjects.find_subject(operators, "shop", VISITOR)
     done = await erasure.erase(operators, whose, on_progress=heard.append)
-    assert done.told() == {"conversations": 8, "messages": 75}
+    assert done.to_dict() == {"conversations": 8, "messages": 75}
     assert sum(heard) == 75
     assert await counts(operators, shop) == (2, 6, 6)
     assert await counts(operators, other) == (2, 6, 6)
-    # Again: there is nothing left, and nothing to tell.
+    # A second run finds nothing and adds no event.
     assert not await erasure.erase(operators, whose)
     assert await audit(operators) == [
         ("privacy.erase", "visitor", {"conversations": 8, "messages": 75})
@@ -149,7 +149,7 @@ async def test_erase_a_visitor(operators: Database) -> None:
 
 
 async def test_erase_a_conversation(operators: Database) -> None:
-    """By its id, and only within the tenant that is named."""
+    """By its id, and only within the given tenant."""
     shop = await make_tenant(operators, "shop")
     await make_tenant(operators, "other")
     one, _ = await fill(operators, shop, 2, 5)
@@ -157,16 +157,16 @@ async def test_erase_a_conversation(operators: Database) -> None:
     assert not await erasure.erase(operators, foreign)
     assert await counts(operators, shop) == (2, 10, 10)
     own = await subjects.find_subject(operators, "shop", conversation=UUID(one))
-    assert (await erasure.erase(operators, own)).told() == {"conversations": 1, "messages": 5}
+    assert (await erasure.erase(operators, own)).to_dict() == {"conversations": 1, "messages": 5}
     assert await counts(operators, shop) == (1, 5, 5)
 
 
-async def test_the_audit_holds_nothing(operators: Database) -> None:
-    """That it happened stays; who it was and what they said is nowhere in the database."""
+async def test_the_audit_has_no_visitor_data(operators: Database) -> None:
+    """The audit records the erasure; the visitor and their messages are nowhere in the database."""
     shop = await make_tenant(operators, "shop")
     await fill(operators, shop, 2, 3, visitor_id=VISITOR)
     whose = await subjects.find_subject(operators, "shop", VISITOR)
-    await exported(operators, "shop", VISITOR)
+    await export_lines(operators, "shop", VISITOR)
     await erasure.erase(operators, whose)
     rows = await operators.all("select e::text as text from events e")
     assert len(rows) == 3
@@ -175,8 +175,8 @@ async def test_the_audit_holds_nothing(operators: Database) -> None:
             assert telling not in row["text"]
 
 
-async def test_erased_under_a_visitors_hands(site: Site, operators: Database) -> None:
-    """A visitor who is writing is refused from then on, never with a 500, and nothing stays."""
+async def test_erase_while_the_visitor_writes(site: Site, operators: Database) -> None:
+    """A visitor who is writing is refused from then on, never with a 500; nothing is left."""
     await site.open(visitor_id=VISITOR)
     whose = await subjects.find_subject(operators, site.slug, VISITOR)
     first = asyncio.Event()
@@ -197,8 +197,8 @@ async def test_erased_under_a_visitors_hands(site: Site, operators: Database) ->
     statuses = await writing
     assert set(statuses[:-1]) == {200}
     assert statuses[-1] == 403
-    assert done.told() == {"conversations": 1, "messages": len(statuses) - 1}
-    # The session of the fixture is the one that is left.
+    assert done.to_dict() == {"conversations": 1, "messages": len(statuses) - 1}
+    # Only the session of the fixture is left.
     assert await counts(operators, site.tenant_id) == (1, 0, 0)
 
 
@@ -217,19 +217,19 @@ async def test_waits_for_a_message_under_way(
     assert not erasing.done()
     await busy.execute("rollback")
     await busy.close()
-    assert (await erasing).told() == {"conversations": 1, "messages": 1}
+    assert (await erasing).to_dict() == {"conversations": 1, "messages": 1}
 
 
 @pytest.mark.usefixtures("small_batches")
 async def test_anonymise(operators: Database) -> None:
-    """Words stay, and whose they were is forgotten: the id, and what the page attached."""
+    """Messages are kept; the visitor's id and the page's metadata are removed."""
     shop = await make_tenant(operators, "shop")
     await fill(operators, shop, 2, 47, visitor_id=VISITOR)
     await fill(operators, shop, 1, 4, visitor_id="petr")
     whose = await subjects.find_subject(operators, "shop", VISITOR)
     done = await erasure.anonymise(operators, whose)
-    assert done.told() == {"conversations": 2, "messages": 94}
-    lines = await exported(operators, "shop")
+    assert done.to_dict() == {"conversations": 2, "messages": 94}
+    lines = await export_lines(operators, "shop")
     assert len(lines) == 3 + 98
     assert VISITOR not in orjson.dumps(lines).decode()
     of_petr = {
@@ -238,7 +238,7 @@ async def test_anonymise(operators: Database) -> None:
     for line in lines:
         if line["type"] == "message" and line["conversation_id"] not in of_petr:
             assert line["metadata"] == ({} if line["role"] == "user" else {"reply_to": 1})
-    petr = await exported(operators, "shop", "petr")
+    petr = await export_lines(operators, "shop", "petr")
     assert petr[0]["metadata"] == {"email": "jana@example.com"}
     assert petr[1]["metadata"] == {"page": "/basket"}
     assert not await erasure.anonymise(operators, whose)
@@ -250,7 +250,7 @@ async def test_anonymise(operators: Database) -> None:
 
 
 async def test_anonymise_a_conversation(site: Site, operators: Database) -> None:
-    """One conversation, and its visitor can go on with it."""
+    """One conversation is anonymised, and its visitor can continue it."""
     await site.open(visitor_id=VISITOR)
     await site.send("hello", metadata={"page": "/basket"})
     whose = await subjects.find_subject(
@@ -263,7 +263,7 @@ async def test_anonymise_a_conversation(site: Site, operators: Database) -> None
 
 
 async def peak_of_export(operators: Database, slug: str) -> int:
-    """The most memory that was in use at once."""
+    """The peak memory of an export."""
     whose = await subjects.find_subject(operators, slug)
     tracemalloc.start()
     async for _ in export.export(operators, whose):
@@ -274,14 +274,14 @@ async def peak_of_export(operators: Database, slug: str) -> int:
 
 
 async def test_streamed(operators: Database) -> None:
-    """Twenty times the messages take no more memory: in many conversations, and in one."""
+    """Twenty times the messages need no more memory: in many conversations, and in one."""
     for slug, shape in (("small", (10, 25)), ("many", (200, 25)), ("long", (1, 5000))):
         await fill(operators, await make_tenant(operators, slug), *shape)
     await peak_of_export(operators, "small")
     small = await peak_of_export(operators, "small")
     for slug in ("many", "long"):
         peak = await peak_of_export(operators, slug)
-        # A page is a few hundred rows; 5000 messages at once would be several megabytes.
+        # A page has a few hundred rows; 5000 messages at once would need several megabytes.
         assert peak < small + 1_500_000, (slug, small, peak)
 
 
@@ -316,7 +316,7 @@ async def test_commands(operators: Database, database_url: str, tmp_path: Path) 
 
 
 async def test_refused_commands(operators: Database, database_url: str, tmp_path: Path) -> None:
-    """One clear line, and nothing is deleted: no subject, two, no consent, an unknown tenant."""
+    """No subject, two subjects, no confirmation or an unknown tenant: one line, no deletion."""
     shop = await make_tenant(operators, "shop")
     [one] = await fill(operators, shop, 1, 2, visitor_id=VISITOR)
     erase = ("erase", "--tenant", "shop")

@@ -1,6 +1,6 @@
-"""The tests have the same names whenever and wherever they are collected.
+"""Collecting the tests always gives the same names.
 
-Processes that share a run refuse it when their lists differ. Seen failing with a parameter that
+pytest-xdist refuses to run when the lists of its processes differ. Fails with a parameter that
 holds the time of day.
 """
 
@@ -15,7 +15,7 @@ TESTS = Path(__file__).parents[1]
 
 
 def test_names_are_stable(request: pytest.FixtureRequest) -> None:
-    """Another process, a later second and another order of sets."""
+    """Names do not depend on the process, the time or the order of sets."""
     arguments = ["-m", "pytest", "--collect-only", "--quiet", "--no-cov", "-p", "no:cacheprovider"]
     done = subprocess.run(
         [sys.executable, *arguments, str(TESTS)],

@@ -1,4 +1,4 @@
-"""The documents are complete and true: what is missing, stale or contradictory fails here."""
+"""The documents are complete and match the code."""
 
 import ast
 import inspect
@@ -121,6 +121,12 @@ def test_metrics() -> None:
     assert missing == []
 
 
+def test_no_placeholders() -> None:
+    """No document has a line that was to be filled in."""
+    for path in (*ROOT.glob("*.md"), *DOCS.rglob("*.md")):
+        assert not re.search(r"^@@\w+@@$", read(path), re.MULTILINE), path
+
+
 def test_links() -> None:
     """Every link between documents has a target."""
     broken: list[str] = []
@@ -145,13 +151,11 @@ def test_stages(number: int) -> None:
 
 
 def documents() -> list[Path]:
-    """Every document except the tasks, which record what was done at the time."""
-    found = [*ROOT.glob("*.md"), *DOCS.rglob("*.md")]
-    return [path for path in sorted(found) if path.parent != DOCS / "tasks"]
+    return sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md")])
 
 
 def test_tasks_are_linked_from_their_stage_only() -> None:
-    """The tasks are working notes: a reader gets to them from the stage they belong to."""
+    """Only the document of a stage links to its tasks."""
     linking = [path for path in documents() if re.search(r"\btasks/", read(path))]
     assert {path.parent for path in linking} == {DOCS / "stages"}
 
@@ -168,14 +172,14 @@ def measured_rows(page: Path) -> dict[str, list[str]]:
 
 
 def test_readme_quotes_the_benchmark() -> None:
-    """README shows rows of the measured table, with the same figures, targets and verdicts."""
+    """README quotes rows of the benchmark with the same figures, targets and verdicts."""
     quoted, measured = measured_rows(ROOT / "README.md"), measured_rows(DOCS / "benchmark.md")
     assert len(quoted) >= 3
     assert quoted == {what: measured.get(what) for what in quoted}
 
 
 def test_readme_has_no_other_figures() -> None:
-    """A ratio outside the quoted table would go stale with the next run."""
+    """README has no benchmark figure outside the quoted table, where it would become stale."""
     before, _, rest = read(ROOT / "README.md").partition("<!-- measured -->")
     after = rest.partition("<!-- /measured -->")[2]
     assert re.findall(r"\b\d[\d.,]*(?:x|/s)\b|\bmissed\b|\bmet\b", before + after) == []
@@ -187,7 +191,7 @@ PACKAGES = {path.name for place in PLACES for path in place.iterdir() if path.is
 
 
 def named_paths(text: str) -> set[str]:
-    """Paths in backticks or code blocks: Python, SQL and Lua files, and what is in our folders."""
+    """Paths in backticks or code blocks: Python, SQL and Lua files, and paths in our folders."""
     code = "\n".join(re.findall(r"```.*?```|`[^`\n]+`", text, re.DOTALL))
     found = set(re.findall(r"(?<![\w./<>-])[\w.*-]+(?:/[\w.*-]+)*/?", code))
     return {
@@ -210,11 +214,13 @@ def test_named_files_exist(page: Path) -> None:
 
 
 def test_named_tests_exist() -> None:
-    """A test named in a document exists: a promise never points to a test that is gone."""
+    """Every test that a document names exists."""
     files = [*(ROOT / "tests").rglob("test_*.py")]
     known = {path.stem for path in files}
     for path in files:
         known |= set(re.findall(r"def (test_\w+)", read(path)))
-    named = {name for page in documents() for name in re.findall(r"`(test_\w+)`", read(page))}
+    named = {
+        name for page in documents() for name in re.findall(r"(?:`|::)(test_\w+)`", read(page))
+    }
     assert len(named) > 50
     assert named - known == set()

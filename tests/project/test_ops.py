@@ -1,6 +1,6 @@
-"""What operators are given: dashboards, alerts, and samples for proxies and services.
+"""The files in ops/: dashboards, alerts, and samples for proxies and services.
 
-Seen failing with these defects planted: a metric that does not exist, a label it does not have, a
+Fails with these defects planted: a metric that does not exist, a label it does not have, a
 label's value that is never set, a proxy sample without X-Forwarded-For.
 """
 
@@ -27,7 +27,7 @@ from hlas.settings import Settings
 ROOT = Path(__file__).parents[2]
 OPS = ROOT / "ops"
 
-# A metric, its labels in braces if any.
+# A metric, with its labels in braces if there are any.
 _USED = re.compile(r"\b(hlas_\w+)(?:\{([^}]*)\})?")
 _BY = re.compile(r"\bby \(([^)]*)\)")
 _LABEL = re.compile(r'(\w+)\s*(=~|!~|!=|=)\s*"([^"]*)"')
@@ -36,7 +36,7 @@ _THEIRS = {"job", "instance", "le"}
 
 
 def expressions() -> Iterator[tuple[str, str]]:
-    """Every expression, with the name of the panel or alert it belongs to."""
+    """Every expression, with the name of its panel or alert."""
     board = json.loads((OPS / "grafana" / "hlas.json").read_text())
     for panel in board["panels"]:
         for target in panel["targets"]:
@@ -47,9 +47,11 @@ def expressions() -> Iterator[tuple[str, str]]:
 
 
 @pytest_asyncio.fixture
-async def metrics(site: Site) -> AsyncIterator[dict[str, set[str]]]:
-    """The labels of every metric, as a server tells them after some of everything."""
+async def metrics(answered: Site) -> AsyncIterator[dict[str, set[str]]]:
+    """The labels of every metric, from a server that has handled some of everything."""
+    site = answered
     await site.send("hello", key="a-key-of-mine")
+    await site.live.client.post("/widget/messages/assistant", headers=site.headers())
     await site.send("hello", key="a-key-of-mine")
     await site.send("x" * 3000)
     await site.live.client.get("/widget/whoami")
@@ -63,7 +65,7 @@ async def metrics(site: Site) -> AsyncIterator[dict[str, set[str]]]:
 
 
 async def test_every_metric_exists(metrics: dict[str, set[str]]) -> None:
-    """Dashboards and alerts use metrics that the service has, by labels that these have."""
+    """Dashboards and alerts use existing metrics with existing labels."""
     used = set()
     for title, expression in expressions():
         assert expression.count("(") == expression.count(")"), title
@@ -81,7 +83,7 @@ async def test_every_metric_exists(metrics: dict[str, set[str]]) -> None:
 
 
 def test_values_of_labels_exist(settings: Settings) -> None:
-    """Outcomes and reasons that alerts name are error codes, or what the source counts."""
+    """Outcomes and reasons in alerts are error codes, or values that the source counts."""
     codes = {"created", "hit", "miss", "conflict"}
     kinds = [HlasError]
     while kinds:
@@ -95,7 +97,7 @@ def test_values_of_labels_exist(settings: Settings) -> None:
 
 
 def test_alerts_say_what_to_do() -> None:
-    """Whoever is woken up reads what happened, how bad it is, and where to start."""
+    """Every alert has a summary, a severity and an action."""
     rules = [
         rule
         for group in yaml.safe_load((OPS / "prometheus" / "alerts.yml").read_text())["groups"]
@@ -115,8 +117,8 @@ def test_alerts_say_what_to_do() -> None:
         ("caddy", ("validate", "--adapter", "caddyfile", "--config", "ops/caddy/Caddyfile")),
     ],
 )
-def test_their_own_checks(program: str, arguments: tuple[str, ...], tmp_path: Path) -> None:
-    """Where the programs are installed, they find nothing wrong with our samples."""
+def test_checks_of_the_programs(program: str, arguments: tuple[str, ...], tmp_path: Path) -> None:
+    """The programs' own checks, if they are installed, accept our samples."""
     found = shutil.which(program)
     if found is None:
         pytest.skip(f"{program} is not installed")
@@ -130,9 +132,9 @@ def test_their_own_checks(program: str, arguments: tuple[str, ...], tmp_path: Pa
 @pytest.mark.settings(trusted_proxies="127.0.0.1")
 @pytest.mark.parametrize("name", ["nginx", "caddy", "haproxy"])
 async def test_proxy(site: Site, name: str) -> None:
-    """Edge case 25: through the sample, sends work and a visitor's claims about itself do not."""
+    """Edge case 25: sending works through the sample, and forged headers have no effect."""
     port = int(site.live.url.rpartition(":")[2])
-    with proxies.running(name, port) as proxy:
+    with proxies.run_proxy(name, port) as proxy:
         url = proxy.url
         seen = await website.check_address(Service(url, log_scan.SECRET))
         assert (seen.status, seen.found) == ("ok", "a request from here is limited as 127.0.0.1")
@@ -141,7 +143,7 @@ async def test_proxy(site: Site, name: str) -> None:
             f"{url}/widget/messages", headers=spoofed, json={"text": "hello"}
         )
         assert answer.status_code == 200
-        # Only nginx sets an id of its own.
+        # Only nginx sets its own request id.
         assert (answer.headers["x-request-id"] == "mine") is (name != "nginx")
         assert answer.headers.get_list("access-control-allow-origin") == [site.origin]
         origin = website.origin_of(site.origin)
@@ -155,7 +157,7 @@ async def test_proxy(site: Site, name: str) -> None:
 
 
 def test_compose() -> None:
-    """Nothing runs as root with the file system open, and no secret has a default."""
+    """Nothing runs as root with a writable file system, and no secret has a default."""
     compose = yaml.safe_load((ROOT / "compose.yaml").read_text())
     service: dict[str, Any] = compose["services"]["hlas"]
     assert service["read_only"] is True
@@ -176,7 +178,7 @@ def test_compose() -> None:
 
 
 def test_systemd_unit() -> None:
-    """The unit starts the command as it is, unprivileged, with settings that exist."""
+    """The unit starts the existing command, unprivileged, with existing settings."""
     unit = (OPS / "systemd" / "hlas.service").read_text()
     assert "\nUser=hlas\n" in unit
     assert "\nNoNewPrivileges=yes\n" in unit

@@ -1,4 +1,4 @@
-"""What is installed is what was locked, and the container has as few rights as it needs."""
+"""Exactly the locked files are installed, and the container has minimal rights."""
 
 import json
 import os
@@ -17,15 +17,15 @@ UV = Path(sys.executable).with_name("uv")
 REGISTRY = "https://pypi.org/simple"
 
 
-def locked() -> list[dict[str, Any]]:
+def read_lock() -> list[dict[str, Any]]:
     lock = tomllib.loads((ROOT / "uv.lock").read_text("utf-8"))
     packages: list[dict[str, Any]] = lock["package"]
     return [package for package in packages if package["name"] != "hlas"]
 
 
 def test_every_file_has_a_hash() -> None:
-    """Packages come from the registry alone, and only as the very files that were locked."""
-    packages = locked()
+    """Packages come from the registry alone, and every file has a locked hash."""
+    packages = read_lock()
     assert len(packages) > 50
     for package in packages:
         assert package["source"] == {"registry": REGISTRY}, package["name"]
@@ -41,7 +41,7 @@ def names_of(requirements: list[str]) -> set[str]:
 
 
 def test_lock_is_current() -> None:
-    """The lock knows all that pyproject.toml asks for: nothing is resolved on installation."""
+    """The lock file covers all of pyproject.toml: nothing is resolved on installation."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
     lock = tomllib.loads((ROOT / "uv.lock").read_text("utf-8"))
     (own,) = (package for package in lock["package"] if package["name"] == "hlas")
@@ -53,7 +53,7 @@ def test_lock_is_current() -> None:
 
 @pytest.mark.skipif(not UV.exists(), reason="uv is not in this environment")
 def test_bill_of_materials(tmp_path: Path) -> None:
-    """`make sbom`: everything that runs, with versions and hashes, and nothing that only tests."""
+    """`make sbom` lists all runtime dependencies with versions and hashes, and no others."""
     target = tmp_path / "sbom.json"
     made = subprocess.run(
         ["make", "--silent", "sbom", f"SBOM={target}"],
@@ -66,7 +66,7 @@ def test_bill_of_materials(tmp_path: Path) -> None:
     assert made.returncode == 0, made.stderr
     bill = json.loads(target.read_text("utf-8"))
     assert (bill["bomFormat"], bill["metadata"]["component"]["name"]) == ("CycloneDX", "hlas")
-    versions = {package["name"]: package["version"] for package in locked()}
+    versions = {package["name"]: package["version"] for package in read_lock()}
     names = set()
     for component in bill["components"]:
         name = component["name"]
@@ -79,7 +79,7 @@ def test_bill_of_materials(tmp_path: Path) -> None:
 
 
 def test_container_rights() -> None:
-    """The image runs as an ordinary user; compose takes every right away and the disk as well."""
+    """The image runs as an ordinary user; compose drops all rights and makes it read-only."""
     final = (ROOT / "Dockerfile").read_text("utf-8").rpartition("\nFROM ")[2].splitlines()
     users = [line.split()[1] for line in final if line.startswith("USER ")]
     assert users

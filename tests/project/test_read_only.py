@@ -1,4 +1,4 @@
-"""As in the container: an ordinary user without capabilities, on a read-only file system."""
+"""The container's restrictions: an ordinary user without capabilities, a read-only system."""
 
 import asyncio
 import pwd
@@ -20,8 +20,8 @@ from processes import COMMAND
 USER = pwd.getpwnam("nobody")
 PYTHON = str(Path(sys.base_prefix).resolve())
 START_SECONDS = 90
-# Only /tmp can be written to; what follows runs as nobody and can never become more. A Python that
-# lives in somebody's private home ($2) is brought out of it first ($3); the container has its own.
+# Only /tmp is writable; the rest runs as nobody without a way to gain rights. If Python is in a
+# private home ($2), it is first mounted elsewhere ($3); the container has its own.
 SCRIPT = """
 set -e
 mount --make-rprivate /
@@ -45,7 +45,7 @@ _READY = re.compile(rb"Hlas is ready on (http://\S+)")
 
 
 def private_home() -> str:
-    """The outermost directory on the way to Python that an ordinary user may not enter."""
+    """The outermost parent directory of Python that an ordinary user may not enter."""
     closed = [path for path in Path(PYTHON).parents if not path.stat().st_mode & stat.S_IXOTH]
     return str(closed[-1]) if closed else ""
 
@@ -65,7 +65,7 @@ def require_means() -> None:
         pytest.skip(f"an ordinary user cannot reach {COMMAND}")
 
 
-def until_ready(process: subprocess.Popen[bytes], log: Path) -> str:
+def wait_until_ready(process: subprocess.Popen[bytes], log: Path) -> str:
     deadline = time.monotonic() + START_SECONDS
     while time.monotonic() < deadline:
         if found := _READY.search(log.read_bytes()):
@@ -76,7 +76,7 @@ def until_ready(process: subprocess.Popen[bytes], log: Path) -> str:
 
 
 async def use(url: str) -> None:
-    """Everything that writes: a session, a message, a reply, and numbers of two workers."""
+    """Everything that writes: a session, a message, a reply, and metrics of two workers."""
     async with httpx.AsyncClient(base_url=url, timeout=20) as client:
         origin = {"Origin": "http://localhost:3000"}
         opened = (await client.post("/widget/session", headers=origin)).json()
@@ -90,7 +90,7 @@ async def use(url: str) -> None:
 
 @pytest.mark.soak
 async def test_read_only() -> None:
-    """It starts with its own database, serves, and ends; it has no rights while it does."""
+    """It starts with its embedded database, serves and stops, without rights."""
     require_means()
     with tempfile.TemporaryDirectory(prefix="hlas-read-only-") as name:
         log = Path(name) / "log"
@@ -103,7 +103,7 @@ async def test_read_only() -> None:
                 stderr=output,
             )
         try:
-            url = await asyncio.to_thread(until_ready, process, log)
+            url = await asyncio.to_thread(wait_until_ready, process, log)
             status = Path(f"/proc/{process.pid}/status").read_text()
             for line in (f"Uid:\t{USER.pw_uid}", "CapEff:\t0000000000000000", "NoNewPrivs:\t1"):
                 assert line in status

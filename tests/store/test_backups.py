@@ -1,7 +1,7 @@
 """Backup and restore of an embedded database.
 
-Seen failing with these defects planted: the dump made as the owner, who is bound by isolation;
-roles not made before the restore; a restore that goes on after errors.
+Fails with these defects planted: the dump made as the owner, who is bound by isolation;
+roles not created before the restore; a restore that continues after errors.
 """
 
 import asyncio
@@ -14,9 +14,9 @@ import orjson
 import pytest
 
 from archives import fingerprint, furnish
-from clusters import cluster_of, initialised, is_gone, open_directory, query
+from clusters import cluster_of, is_gone, make_data_dir, open_directory, query
 from hlas.store import backups, embedded, migrations
-from hlas.store.backups import BackupError
+from hlas.store.backups import BackupError, Restored
 from hlas.store.db import Database
 from hlas.store.logins import OPERATOR, Logins
 from hlas.store.migrations.roles import PURPOSE
@@ -27,7 +27,7 @@ from processes import environment, hlas
 @pytest.fixture(scope="module")
 def furnished() -> Iterator[tuple[Path, Path]]:
     """A DATA_DIR with 5 000 messages, and its backup."""
-    with initialised() as data_dir:
+    with make_data_dir() as data_dir:
         asyncio.run(furnish(data_dir, 5000))
         file = data_dir.parent / "hlas.backup"
         assert backups.backup(data_dir, file) > 10_000
@@ -35,17 +35,14 @@ def furnished() -> Iterator[tuple[Path, Path]]:
 
 
 def test_on_another_machine(furnished: tuple[Path, Path]) -> None:
-    """Every row, right, policy and owner of the original, in a directory that was empty."""
+    """Every row, right, policy and owner of the original, restored into an empty directory."""
     data_dir, file = furnished
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     with open_directory() as directory:
         found = backups.restore(directory / "hlas", file)
-        assert found == {
-            "revision": migrations.head(),
-            "tenants": 1,
-            "conversations": 200,
-            "messages": 5000,
-        }
+        assert found == Restored(
+            revision=migrations.head(), tenants=1, conversations=200, messages=5000
+        )
         original = fingerprint(data_dir)
         assert original["messages"].startswith("5000 ")
         assert fingerprint(directory / "hlas") == original
@@ -53,21 +50,21 @@ def test_on_another_machine(furnished: tuple[Path, Path]) -> None:
 
 
 def test_in_place(furnished: tuple[Path, Path]) -> None:
-    """What came after the backup is gone, what was deleted since is back, and it can be written."""
+    """A restore in place undoes later additions and deletions, and the database is writable."""
     data_dir, file = furnished
     before = fingerprint(data_dir)
-    with embedded.running(data_dir) as server:
+    with embedded.open_server(data_dir) as server:
         url = backups._url_of(server.superuser_url, "hlas")
         query(url, "delete from messages where seq > 3; update tenants set name = 'Other'")
     assert fingerprint(data_dir) != before
     backups.restore(data_dir, file)
     assert fingerprint(data_dir) == before
-    asyncio.run(served(data_dir))
+    asyncio.run(require_writable(data_dir))
 
 
-async def served(data_dir: Path) -> None:
-    """The restored database takes changes as the role of operators."""
-    with embedded.running(data_dir) as server:
+async def require_writable(data_dir: Path) -> None:
+    """The restored database accepts changes by the operators' role."""
+    with embedded.open_server(data_dir) as server:
         operators = await Database.open(Logins(server.url), OPERATOR)
         await tenants.add(operators, "New", "new", ["new.example"])
         await tenants.remove(operators, "new")
@@ -75,7 +72,7 @@ async def served(data_dir: Path) -> None:
 
 
 def test_bad_files(furnished: tuple[Path, Path], tmp_path: Path) -> None:
-    """Missing, foreign, cut off, damaged: one clear line, and the database is as it was."""
+    """A missing, foreign, truncated or damaged file is one line, and changes nothing."""
     data_dir, file = furnished
     before = fingerprint(data_dir)
     whole = file.read_bytes()
@@ -96,9 +93,9 @@ def test_bad_files(furnished: tuple[Path, Path], tmp_path: Path) -> None:
 
 
 def test_newer_schema(furnished: tuple[Path, Path], tmp_path: Path) -> None:
-    """A backup of a newer version is refused, and the database is as it was."""
+    """A backup of a newer version is refused, and the database is unchanged."""
     data_dir, _ = furnished
-    with embedded.running(data_dir) as server:
+    with embedded.open_server(data_dir) as server:
         url = backups._url_of(server.superuser_url, "hlas")
         query(url, "update alembic_version set version_num = '9999'")
         newer = tmp_path / "newer"
@@ -111,7 +108,7 @@ def test_newer_schema(furnished: tuple[Path, Path], tmp_path: Path) -> None:
 
 
 def test_while_serving(furnished: tuple[Path, Path], tmp_path: Path) -> None:
-    """A backup is made from under a running server; a restore refuses to pull the rug."""
+    """A backup works while the server runs; a restore is refused."""
     data_dir, file = furnished
     server = embedded.start(data_dir)
     try:
@@ -124,14 +121,14 @@ def test_while_serving(furnished: tuple[Path, Path], tmp_path: Path) -> None:
 
 
 def test_no_database(tmp_path: Path) -> None:
-    """Nothing to back up: said in one line, and none is made."""
+    """Without a database a backup fails in one line, and creates none."""
     with pytest.raises(BackupError, match="no embedded database"):
         backups.backup(tmp_path / "none", tmp_path / "file")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_commands(furnished: tuple[Path, Path], tmp_path: Path) -> None:
-    """From the command line, with what was found; not for a server that is not ours."""
+    """The commands print what they found; they refuse a server that is not embedded."""
     data_dir, _ = furnished
     variables: dict[str, Any] = environment(DATA_DIR=str(data_dir))
     file = str(tmp_path / "b")
@@ -154,38 +151,38 @@ def test_commands(furnished: tuple[Path, Path], tmp_path: Path) -> None:
 
 
 def test_left_over_staging(furnished: tuple[Path, Path]) -> None:
-    """A restore that was killed half-way stops neither the next start nor the next restore."""
+    """A killed restore affects neither the next start nor the next restore."""
     data_dir, file = furnished
-    with embedded.running(data_dir) as server:
+    with embedded.open_server(data_dir) as server:
         copy = f"create database {backups.STAGING} template hlas owner hlas_owner"
         query(server.superuser_url, copy)
         # As after an upgrade to a version that changes a setting of a role.
         query(server.superuser_url, "alter role hlas_app reset all")
         migrations.upgrade(Logins(server.url))
     backups.restore(data_dir, file)
-    assert cluster_of(data_dir).initialised
-    with embedded.running(data_dir) as server:
+    assert cluster_of(data_dir).is_initialised
+    with embedded.open_server(data_dir) as server:
         names = query(server.superuser_url, "select datname from pg_database order by 1")
     assert names.split() == ["hlas", "postgres", "template0", "template1"]
 
 
 def test_older_schema(furnished: tuple[Path, Path], tmp_path: Path) -> None:
-    """A backup of an earlier version is brought to this one's schema, with its rows."""
+    """A backup of an earlier version is migrated to this version's schema, with its rows."""
     data_dir, _ = furnished
     older = tmp_path / "older"
-    with embedded.running(data_dir) as server:
+    with embedded.open_server(data_dir) as server:
         migrations.downgrade(Logins(server.url), "0006")
         backups.backup(data_dir, older)
         migrations.upgrade(Logins(server.url))
     found = backups.restore(data_dir, older)
-    assert (found["revision"], found["messages"]) == (migrations.head(), 5000)
+    assert (found.revision, found.messages) == (migrations.head(), 5000)
 
 
 def test_rows_from_before_a_bound(furnished: tuple[Path, Path], tmp_path: Path) -> None:
-    """Edge case 51: an entry with more keywords than may be added today is restored as it was."""
+    """Edge case 51: an entry with more keywords than allowed today is restored unchanged."""
     data_dir, file = furnished
     older = tmp_path / "older"
-    with embedded.running(data_dir) as server:
+    with embedded.open_server(data_dir) as server:
         url = backups._url_of(server.superuser_url, "hlas")
         query(
             url,
@@ -201,11 +198,11 @@ def test_rows_from_before_a_bound(furnished: tuple[Path, Path], tmp_path: Path) 
 
 
 def test_another_prefix(furnished: tuple[Path, Path]) -> None:
-    """The rows of one installation, in roles that are called differently."""
+    """The rows of one installation can be restored with another role prefix."""
     _, file = furnished
     with open_directory() as directory:
         backups.restore(directory / "hlas", file, prefix="shop")
-        with embedded.running(directory / "hlas") as server:
+        with embedded.open_server(directory / "hlas") as server:
             url = backups._url_of(server.superuser_url, "hlas")
             roles = query(url, "select rolname from pg_roles where rolname ~ '^(hlas|shop)_'")
             owner = query(url, "select proowner::regrole from pg_proc where prosecdef limit 1")

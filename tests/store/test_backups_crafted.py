@@ -1,6 +1,6 @@
-"""A backup file is data: nothing in it is ever executed, whoever wrote it.
+"""Nothing in a backup file is ever executed.
 
-Seen failing with `pg_restore` as superuser: every file below was restored, and those that run a
+Fails with `pg_restore` as superuser: every file below was restored, and those that run a
 program had run it.
 """
 
@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 
 from archives import fingerprint, furnish
-from clusters import initialised, query
+from clusters import make_data_dir, query
 from hlas.store import backups, embedded
 from hlas.store.backups import BackupError
 
 COPY = b"COPY public.alembic_version (version_num) FROM stdin;"
 
-# Planted by a superuser in the database that the file is made of.
+# Planted by a superuser in the database from which the file is made.
 PLANTED = {
     "a function": "create function planted() returns text language sql as 'select 1::text'",
     "a function in another language": (
@@ -45,22 +45,22 @@ PLANTED = {
 
 @pytest.fixture(scope="module")
 def furnished() -> Iterator[Path]:
-    with initialised() as data_dir:
+    with make_data_dir() as data_dir:
         asyncio.run(furnish(data_dir, 25))
         yield data_dir
 
 
 @pytest.fixture
 def proof() -> Iterator[Path]:
-    """A file that only a program which a backup started would make."""
+    """A file that exists only if a backup was able to run a program."""
     path = Path("/tmp") / os.urandom(3).hex()
     yield path
     path.unlink(missing_ok=True)
 
 
 def make(data_dir: Path, file: Path, sql: str) -> None:
-    """A backup of the database with this in it; the database itself stays as it is."""
-    with embedded.running(data_dir) as server:
+    """A backup of the database with this statement in it; the database itself is unchanged."""
+    with embedded.open_server(data_dir) as server:
         query(server.superuser_url, "create database kept template hlas")
         query(backups._url_of(server.superuser_url, "hlas"), sql)
         backups.backup(data_dir, file)
@@ -70,32 +70,32 @@ def make(data_dir: Path, file: Path, sql: str) -> None:
 
 
 def refusal(data_dir: Path, file: Path) -> str:
-    """The one line that a restore fails with; nothing of the file is left behind."""
+    """The one line with which a restore fails; nothing of the file is left behind."""
     with pytest.raises(BackupError) as error:
         backups.restore(data_dir, file)
     assert "\n" not in str(error.value)
-    with embedded.running(data_dir) as server:
+    with embedded.open_server(data_dir) as server:
         names = query(server.superuser_url, "select datname from pg_database order by 1")
     assert names.split() == ["hlas", "postgres", "template0", "template1"]
     return str(error.value)
 
 
 def test_planted(furnished: Path, tmp_path: Path, proof: Path) -> None:
-    """What is no part of Hlas is refused in one line that names it; the database is as it was."""
-    with embedded.running(furnished):
+    """Foreign objects are refused in one line that names them; the database is unchanged."""
+    with embedded.open_server(furnished):
         for name, sql in PLANTED.items():
             make(furnished, tmp_path / name, sql.replace("{proof}", str(proof)))
     before = fingerprint(furnished)
     for name in PLANTED:
         line = refusal(furnished, tmp_path / name)
-        assert "holds what is no part of Hlas: " in line, name
+        assert "contains an object that is not part of Hlas: " in line, name
         assert "planted" in line or "file_fdw" in line, line
     assert not proof.exists()
     assert fingerprint(furnished) == before
 
 
 def test_statements(furnished: Path, tmp_path: Path, proof: Path) -> None:
-    """A statement that was put in the place of one of ours is not run, as anybody."""
+    """A statement that replaces one of ours in the file is never executed."""
     whole = tmp_path / "whole"
     backups.backup(furnished, whole)
     content = whole.read_bytes()
@@ -112,25 +112,25 @@ def test_statements(furnished: Path, tmp_path: Path, proof: Path) -> None:
         assert refusal(furnished, file).endswith("no rows of alembic_version."), statement
     assert not proof.exists()
     assert fingerprint(furnished) == before
-    with embedded.running(furnished) as server:
+    with embedded.open_server(furnished) as server:
         superusers = "select rolname from pg_roles where rolsuper and rolname <> 'postgres'"
         assert query(server.superuser_url, superusers) == ""
         assert query(server.superuser_url, "show work_mem") == "4MB"
 
 
 def test_own_index(furnished: Path, tmp_path: Path) -> None:
-    """An index that an operator added is in nobody's way: it is left out."""
+    """An index that an operator added is ignored."""
     file = tmp_path / "indexed"
     make(furnished, file, "create index mine on messages (content)")
     before = fingerprint(furnished)
-    assert backups.restore(furnished, file)["messages"] == 25
+    assert backups.restore(furnished, file).messages == 25
     assert fingerprint(furnished) == before
 
 
 def test_incomplete(furnished: Path, tmp_path: Path) -> None:
-    """A file without the rows of a table would lose them: it is refused."""
+    """A file without the rows of a table is refused, because they would be lost."""
     file = tmp_path / "incomplete"
-    with embedded.running(furnished) as server:
+    with embedded.open_server(furnished) as server:
         url = backups._url_of(server.superuser_url, "hlas")
         backups._dump(url, "--format=custom", "--exclude-table-data=events", f"--file={file}")
     assert refusal(furnished, file).endswith("it has no TABLE DATA public events.")

@@ -1,7 +1,7 @@
-"""The pool of connections: who waits longest is next, and nobody keeps what is not his.
+"""The connection pool: the longest waiter is next, and every connection is returned.
 
-Seen failing with these defects planted: no turns (newcomers go first), turns that are not given
-back, or not when the pool has no connection to give.
+Fails with these defects planted: no queue (new callers go first), turns that are not
+returned, or not when the pool has no connection to give.
 """
 
 import asyncio
@@ -19,13 +19,13 @@ QUESTIONS = 10
 
 
 async def test_turns(database_url: str) -> None:
-    """Whoever has been answered and asks again goes behind all who wait."""
+    """A connection goes to the longest waiter; a caller that asks again goes to the end."""
     database = await Database.open(Logins(database_url), APPLICATION, size=1)
     answered: list[int] = []
 
     async def ask(person: int) -> None:
         for _ in range(QUESTIONS):
-            # It is while others are at work that newcomers come.
+            # New callers arrive while others work.
             for _ in range(3):
                 await asyncio.sleep(0)
             await database.one("select 1")
@@ -38,7 +38,7 @@ async def test_turns(database_url: str) -> None:
 
 
 async def test_turns_come_back(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An error, a wait that is given up and one that takes too long leave nothing taken."""
+    """An error, a cancelled wait and a timeout return their turn."""
     database = await Database.open(Logins(database_url), APPLICATION, size=1)
     for _ in range(3):
         with pytest.raises(asyncpg.PostgresSyntaxError):
@@ -56,7 +56,7 @@ async def test_turns_come_back(database_url: str, monkeypatch: pytest.MonkeyPatc
                 patch.setattr(db, "ACQUIRE_SECONDS", 0.05)
                 with pytest.raises(Unavailable):
                     await database.one("select 1")
-    # A pool that gives nothing at all.
+    # A pool that has no connection to give.
     await database._pool.close()
     for _ in range(3):
         with pytest.raises(Unavailable):

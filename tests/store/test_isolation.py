@@ -1,4 +1,4 @@
-"""Tenants are kept apart twice: by every route, and by the database itself."""
+"""Tenants are isolated twice: by every route, and by the database."""
 
 import re
 from collections.abc import AsyncIterator
@@ -21,7 +21,7 @@ from hlas.store.migrations.roles import DEFINERS, PURPOSE
 
 SOURCE = Path(hlas.__file__).parent
 
-# Reachable without a token, and holding nothing of a tenant but what its own page shows.
+# Reachable without a token, and without tenants' data except what their pages show.
 OPEN = (
     *("/widget/session", "/health", "/ready", "/metrics", "/docs", "/openapi.json"),
     *("/", "/widget.js", "/demo"),
@@ -33,6 +33,8 @@ BY_TOKEN = {
     "/widget/messages",
     "/widget/messages/assistant",
     "/widget/conversations/{conversation_id}/messages",
+    "/widget/conversations/{conversation_id}/stream",
+    "/widget/conversations/{conversation_id}/stop",
 }
 
 
@@ -48,7 +50,7 @@ async def catalogue(
 
 
 def test_every_route_is_known() -> None:
-    """Edge case 36: a new route has to say here how it knows its tenant."""
+    """Edge case 36: every route is listed here with the source of its tenant."""
     paths = {
         route.path for router in ROUTERS for route in router.routes if isinstance(route, APIRoute)
     }
@@ -56,8 +58,8 @@ def test_every_route_is_known() -> None:
     assert rest - set(OPEN) - OPEN_TEMPLATES == BY_TOKEN
 
 
-async def everything(operators: Database) -> list[Any]:
-    """All that visitors can write."""
+async def dump_rows(operators: Database) -> list[Any]:
+    """Everything that visitors can write."""
     found = []
     for table in ("conversations", "messages", "idempotency_keys", "events", "incidents"):
         rows = await operators.all(f"select * from {table} order by tenant_id")
@@ -68,13 +70,13 @@ async def everything(operators: Database) -> list[Any]:
 async def test_foreign_conversations(
     site: Site, operators: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Edge case 36: another's conversation is refused as one that does not exist, untouched."""
+    """Edge case 36: a foreign conversation is refused like an unknown one, and unchanged."""
     other = await make_site(site.live, operators)
     await other.send("a secret of the other tenant")
     sibling = Site(site.live, site.slug, site.tenant_id, site.origin)
     await sibling.open()
     await sibling.send("a secret of the same tenant")
-    before = await everything(operators)
+    before = await dump_rows(operators)
     database = site.live.app.state.services.database
 
     async def refuse(*_: Any) -> Any:
@@ -100,11 +102,11 @@ async def test_foreign_conversations(
         answers.append({**answer.json(), "request_id": ""})
     assert all(answer == answers[0] for answer in answers)
     monkeypatch.undo()
-    assert await everything(operators) == before
+    assert await dump_rows(operators) == before
 
 
 async def test_ids_in_bodies_and_queries(site: Site, operators: Database) -> None:
-    """Edge case 36: tenant and conversation come from the token alone, wherever else they stand."""
+    """Edge case 36: tenant and conversation come from the token, whatever a request contains."""
     other = await make_site(site.live, operators)
     foreign = {"tenant_id": other.tenant_id, "conversation_id": other.conversation_id}
     client, headers = site.live.client, site.headers()
@@ -127,7 +129,7 @@ async def test_ids_in_bodies_and_queries(site: Site, operators: Database) -> Non
 
 
 async def test_row_level_security(catalogue: asyncpg.Connection) -> None:
-    """Edge case 37: every table but Alembic's own has a tenant, and is isolated both ways."""
+    """Edge case 37: every table except Alembic's has a tenant, isolated for reads and writes."""
     tables = await catalogue.fetch(
         """
         select c.relname, c.relrowsecurity, c.relforcerowsecurity, exists (
@@ -195,7 +197,7 @@ async def test_keys_hold_the_tenant(catalogue: asyncpg.Connection) -> None:
 
 
 async def test_names(catalogue: asyncpg.Connection) -> None:
-    """Constraints and indexes are named as ADR-0002 says."""
+    """Constraints and indexes are named as in ADR-0002."""
     rows = await catalogue.fetch(
         """
         select c.relname, n.conname as name, n.contype::text as kind
@@ -219,7 +221,7 @@ async def test_names(catalogue: asyncpg.Connection) -> None:
 
 
 async def test_types(catalogue: asyncpg.Connection) -> None:
-    """Times carry their zone, and JSON is jsonb but for the replayed response."""
+    """Times have a time zone, and JSON is jsonb except for the stored response."""
     rows = await catalogue.fetch(
         """
         select table_name, column_name, data_type from information_schema.columns
@@ -234,13 +236,13 @@ async def test_types(catalogue: asyncpg.Connection) -> None:
 
 
 async def test_constraints_hold_for_every_row(catalogue: asyncpg.Connection) -> None:
-    """No constraint is NOT VALID: rows from before it could be backed up, but not restored."""
+    """No constraint is NOT VALID: rows that violate it could be backed up, but not restored."""
     rows = await catalogue.fetch("select conname from pg_constraint where not convalidated")
     assert [row["conname"] for row in rows] == []
 
 
 async def test_roles(catalogue: asyncpg.Connection) -> None:
-    """Edge case 37: no role of ours can own a table, bypass isolation or become another."""
+    """Edge case 37: no role can own a table, bypass isolation or switch to another role."""
     rows = await catalogue.fetch(
         """
         select rolname, rolcanlogin, rolsuper or rolbypassrls or rolcreaterole or rolcreatedb
@@ -259,7 +261,7 @@ async def test_roles(catalogue: asyncpg.Connection) -> None:
 
 
 async def test_security_definers(catalogue: asyncpg.Connection) -> None:
-    """Edge case 37: functions with rights of their own are a short list, each with a fixed path."""
+    """Edge case 37: SECURITY DEFINER functions are a short list, each with a fixed path."""
     rows = await catalogue.fetch(
         """
         select p.proname, r.rolname, p.proconfig,
@@ -270,7 +272,9 @@ async def test_security_definers(catalogue: asyncpg.Connection) -> None:
     )
     owners = {row["proname"]: row["rolname"] for row in rows}
     assert owners == {name: f"hlas_{owner}" for name, owner in DEFINERS.items()}
-    assert sorted(owners) == ["claim_domain", "resolve_origin", "write_messages"]
+    assert sorted(owners) == [
+        *("claim_domain", "resolve_origin", "start_run", "store_response", "write_messages"),
+    ]
     for row in rows:
         assert "search_path=pg_catalog, public, pg_temp" in row["proconfig"]
         assert not row["everybody"]
@@ -290,7 +294,7 @@ FOREIGN_INSERT = (
 
 
 async def test_application_role(site: Site, operators: Database, database: Database) -> None:
-    """Edge case 37: without a tenant no row is seen; with one, only its own; none is written."""
+    """Edge case 37: without a tenant no row is visible; with one, only its rows; no writes."""
     other = await make_site(site.live, operators)
     for one in (site, other):
         assert (await one.send("a message", key="the-same-key")).status_code == 200
@@ -331,7 +335,7 @@ async def test_application_role(site: Site, operators: Database, database: Datab
 async def test_foreign_keys_cannot_cross(
     site: Site, operators: Database, catalogue: asyncpg.Connection
 ) -> None:
-    """Edge case 37: not even a superuser can hang a message on another tenant's conversation."""
+    """Edge case 37: not even a superuser can add a message to another tenant's conversation."""
     other = await make_site(site.live, operators)
     with pytest.raises(asyncpg.ForeignKeyViolationError):
         await catalogue.execute(
@@ -343,13 +347,15 @@ async def test_foreign_keys_cannot_cross(
 
 
 _NAMED = re.compile(r"^-- name: ", re.MULTILINE)
-# They hold one function each, which a revision loads.
-FUNCTIONS = {"write_messages.sql"}
+# Each contains one function, which a revision loads.
+FUNCTIONS = {"write_messages.sql", "start_run.sql", "store_response.sql"}
+# What a revision loaded before the function changed.
+EARLIER = {"0002_write_messages.sql"}
 
 
 def sql_files() -> list[Path]:
     """Every file of queries."""
-    files = sorted(path for path in SOURCE.rglob("*.sql") if path.name not in FUNCTIONS)
+    files = sorted(path for path in SOURCE.rglob("*.sql") if path.name not in FUNCTIONS | EARLIER)
     assert [path for path in files if not _NAMED.search(path.read_text("utf-8"))] == []
     return files
 
@@ -372,7 +378,7 @@ async def test_every_query_prepares(catalogue: asyncpg.Connection) -> None:
 
 @pytest.mark.parametrize("file", sorted(FUNCTIONS))
 async def test_function_is_that_of_its_file(catalogue: asyncpg.Connection, file: str) -> None:
-    """The function that the migrations made is the one in its .sql file, down to the comments."""
+    """The function in the migrated database is that of its .sql file, including comments."""
     [path] = SOURCE.rglob(file)
     name = path.stem
     definition = "select pg_get_functiondef(oid) from pg_proc where proname = $1"
@@ -385,7 +391,7 @@ async def test_function_is_that_of_its_file(catalogue: asyncpg.Connection, file:
 
 
 def test_query_names() -> None:
-    """Names of queries that are used are defined, and the other way round."""
+    """Every query that is used is defined, and every defined one is used."""
     for path in sql_files():
         module = path.with_suffix(".py")
         defined = set(Queries(path).by_name)

@@ -1,7 +1,7 @@
-"""Each connection logs in as its own role, and cannot become anybody else.
+"""Each connection logs in as its own role, and cannot switch to another.
 
-Seen failing with one login that asks for its role in the start-up packet: `SET ROLE hlas_operator`,
-`SET ROLE none` and `SET ROLE hlas_owner` left isolation.
+Fails with one login that asks for its role in the start-up packet: `SET ROLE hlas_operator`,
+`SET ROLE none` and `SET ROLE hlas_owner` bypassed isolation.
 """
 
 import asyncio
@@ -47,7 +47,7 @@ async def administrator(postgres_server: embedded.Server) -> AsyncIterator[async
 
 
 @pytest.mark.parametrize("kind", ["database", "tenant_admins", "operators", "writer"])
-async def test_no_way_out(site: Site, operators: Database, kind: str) -> None:
+async def test_roles_cannot_be_switched(site: Site, operators: Database, kind: str) -> None:
     """Edge case 52: no connection of the service can switch to another role, or to none."""
     await make_site(site.live, operators)
     services = site.live.app.state.services
@@ -64,8 +64,8 @@ async def test_no_way_out(site: Site, operators: Database, kind: str) -> None:
         try:
             await connection.execute(escape)
         except asyncpg.InsufficientPrivilegeError:
-            pass  # refused, which is what must be
-        # DISCARD ALL forgets prepared statements, so each text is asked once.
+            pass  # refused, as expected
+        # DISCARD ALL drops prepared statements, so each query is prepared again.
         assert await connection.fetchval(f"{WHO} -- {escape}") == f"{role} {role}", escape
         count = await connection.fetchval(f"select count(*) from tenants -- {escape}")
         assert count == seen, escape
@@ -86,13 +86,13 @@ async def add_tenant(logins: Logins) -> None:
 
 
 async def test_two_installations(empty: MakeLogins) -> None:
-    """Two installations on one server, each with its prefix: neither gets into the other."""
+    """Two installations with their own prefixes on one server cannot access each other."""
     ours, theirs = await empty(), await empty()
     for one in (ours, theirs):
         await migrate(one)
         await add_tenant(one)
     for name in LOGIN_ROLES:
-        # The database of the one, with the roles and passwords of the other.
+        # The database of one, with the roles and passwords of the other.
         mixed = theirs.at(ours.owner_url)
         with pytest.raises(asyncpg.InsufficientPrivilegeError, match="permission denied for data"):
             await log_in(mixed, name)
@@ -111,7 +111,7 @@ async def test_two_installations(empty: MakeLogins) -> None:
 
 
 async def test_prefix_is_taken(empty: MakeLogins) -> None:
-    """The roles of another database are refused in one line, and left as they are."""
+    """Roles that another database uses are refused in one line, and left unchanged."""
     ours = await empty()
     await migrate(ours)
     theirs = await empty(prefix=ours.prefix)
@@ -138,7 +138,7 @@ async def test_prefix_cannot_change(empty: MakeLogins) -> None:
 
 
 async def test_without_createrole(empty: MakeLogins, administrator: asyncpg.Connection) -> None:
-    """An owner who may not create roles is given the SQL for the administrator, and it works."""
+    """An owner without CREATEROLE gets SQL for an administrator, and it works."""
     logins = await empty("nocreaterole")
     with pytest.raises(ConfigurationError) as caught:
         await migrate(logins)
@@ -153,7 +153,7 @@ async def test_without_createrole(empty: MakeLogins, administrator: asyncpg.Conn
 
 
 async def test_password_is_never_sent(empty: MakeLogins, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is sent to make a role is a verifier that PostgreSQL takes, not the password."""
+    """The statement that creates a role has a valid verifier, not the password."""
     logins = await empty()
     sent: list[str] = []
     execute = asyncpg.Connection.execute
@@ -172,7 +172,7 @@ async def test_password_is_never_sent(empty: MakeLogins, monkeypatch: pytest.Mon
 
 
 async def test_changed_password(empty: MakeLogins, administrator: asyncpg.Connection) -> None:
-    """After a new password of the owner the next start sets those of the roles."""
+    """After the owner's password has changed, the next start sets those of the roles."""
     logins = await empty()
     await migrate(logins)
     assert await migrations.is_current(logins)
@@ -185,7 +185,7 @@ async def test_changed_password(empty: MakeLogins, administrator: asyncpg.Connec
 
 
 async def test_earlier_installation(empty: MakeLogins) -> None:
-    """Roles of an earlier version, without logins and granted to the owner, are brought up."""
+    """Roles of an earlier version, without logins and granted to the owner, are corrected."""
     logins = await empty()
     owner = await connect(logins.owner_url)
     for name in PURPOSE:
@@ -202,13 +202,13 @@ async def test_earlier_installation(empty: MakeLogins) -> None:
 
 
 async def test_settings_of_the_roles(empty: MakeLogins) -> None:
-    """What a role has set for itself is gone after the next migration."""
+    """Settings that a role changed for itself are reset by the next migration."""
     logins = await empty()
     await migrate(logins)
     serving = await log_in(logins, APPLICATION)
     await serving.execute("alter role current_user set synchronous_commit = off")
     await serving.execute("alter role current_user set search_path = pg_temp")
-    # Not so a setting that PostgreSQL does not know.
+    # Except a setting that PostgreSQL does not know.
     with pytest.raises(asyncpg.InsufficientPrivilegeError):
         await serving.execute("alter role current_user set app.tenant_id = 'mine'")
     await serving.close()
@@ -217,14 +217,14 @@ async def test_settings_of_the_roles(empty: MakeLogins) -> None:
     assert await migrations.is_current(logins)
     serving = await log_in(logins, APPLICATION)
     for setting, value in (*SETTINGS[APPLICATION].items(), ("search_path", '"$user", public')):
-        # Keepalives are those of a TCP connection, and this is none.
+        # Keepalives exist only on TCP connections, and this is a unix socket.
         if not setting.startswith("tcp_"):
             assert await serving.fetchval("select current_setting($1)", setting) == value
     await serving.close()
 
 
 async def test_documented_move(empty: MakeLogins, postgres_server: embedded.Server) -> None:
-    """Rows that are moved as docs/operating.md says belong to the new roles, and are served."""
+    """Rows moved as in docs/operating.md belong to the new roles, and are served."""
     old, new = await empty(), await empty()
     for logins in (old, new):
         await migrate(logins)

@@ -1,4 +1,4 @@
-"""Migrations: there and back again, as an owner, as a superuser, and without the rights."""
+"""Migrations: upgrade and downgrade, as an owner, as a superuser, and without rights."""
 
 import asyncio
 import re
@@ -16,7 +16,7 @@ from hlas.store.logins import APPLICATION, OPERATOR, Logins
 
 
 def dump(url: str) -> str:
-    """The schema with owners and rights; extensions stay, since others may use them too."""
+    """The schema with owners and rights; extensions are kept, because others may use them."""
     done = subprocess.run(
         [embedded.binary("pg_dump"), "--schema-only", "--exclude-extension=*", "--dbname", url],
         capture_output=True,
@@ -31,8 +31,8 @@ async def migrate(logins: Logins) -> None:
     await asyncio.to_thread(migrations.upgrade, logins)
 
 
-async def test_there_and_back(empty: MakeLogins) -> None:
-    """Upgrade, downgrade and upgrade again give the same schema, each revision its own undoing."""
+async def test_upgrade_and_downgrade(empty: MakeLogins) -> None:
+    """Upgrade, downgrade and upgrade again give the same schema, for each revision."""
     logins = await empty()
     revisions = sorted(
         path.name.partition("_")[0] for path in migrations.HERE.glob("versions/0*.py")
@@ -84,7 +84,7 @@ async def test_superuser(empty: MakeLogins) -> None:
     ],
 )
 async def test_unsafe_role_is_refused(empty: MakeLogins, change: str, reason: str) -> None:
-    """Edges 37, 52: a serving role with rights that would let it out is refused at start."""
+    """Edge cases 37, 52: a serving role with rights that break isolation is refused at start."""
     logins = await empty("superuser")
     await migrate(logins)
     role = logins.role(APPLICATION)
@@ -101,7 +101,7 @@ async def test_unsafe_role_is_refused(empty: MakeLogins, change: str, reason: st
 
 
 async def test_another_role_is_refused(operators: Database) -> None:
-    """Edge case 37: a connection that runs as another role than it should is refused at start."""
+    """Edge case 37: a connection with another role than expected is refused at start."""
     with pytest.raises(ConfigurationError, match=r"; they run as hlas_operator$"):
         await check_role(operators, "hlas_app")
 

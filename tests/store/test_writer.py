@@ -1,8 +1,8 @@
-"""Group commit against a real PostgreSQL: what is written together, refused, drained.
+"""Group commit against a real PostgreSQL: batches, refusals, drain.
 
-Seen failing with these defects planted: no `_write_one_by_one` (a bad row fails its neighbours),
-grouping without the generation, `close` without a drain, gathering always (a lone message waits),
-never, or with enough rows at hand.
+Fails with these defects planted: no `_write_one_by_one` (a bad row fails its neighbours),
+grouping without the generation, `close` without a drain, waiting always (a single message is
+delayed), never, or with enough rows in the queue.
 """
 
 import asyncio
@@ -17,13 +17,14 @@ from hlas.conversations import messages
 from hlas.conversations.messages import NewMessage
 from hlas.store import writer
 from hlas.store.db import Database
+from hlas.store.drafts import Refusal, Written
 from hlas.store.logins import APPLICATION, Logins
-from hlas.store.writer import Refusal, Writer, Written
+from hlas.store.writer import Writer
 from hlas.visitors.tokens import Session
 
 
 async def test_batches(store: Writer, session: Session, operators: Database) -> None:
-    """What arrives while a statement is under way shares the next one, in order."""
+    """Messages that arrive while a statement is running share the next one, in order."""
     sizes: list[int] = []
     store._on_batch = lambda size, _: sizes.append(size)
     await send(store, session, "first")
@@ -32,10 +33,10 @@ async def test_batches(store: Writer, session: Session, operators: Database) -> 
     assert sizes == [1, 40]
 
 
-async def test_alone(
+async def test_single_message(
     store: Writer, session: Session, operators: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Who writes alone does not wait for company, nor do two when no third is due."""
+    """A single message does not wait for others, nor do two when no third is expected."""
     await send(store, session, "warm")
     monkeypatch.setattr(writer, "GATHER_SECONDS", 3600.0)
     monkeypatch.setattr(writer, "BUSY_RATE", 0.0)
@@ -48,10 +49,10 @@ async def test_alone(
     assert len(await contents(operators, session)) == 61
 
 
-async def test_company(
+async def test_batches_under_load(
     store: Writer, session: Session, operators: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where messages come together, the next ones share a statement though none is under way."""
+    """Under load messages wait briefly to share a statement, even if none is running."""
     batches: list[int] = []
     store._on_batch = lambda size, _: batches.append(size)
     monkeypatch.setattr(writer, "QUIET_SECONDS", 3600.0)
@@ -68,7 +69,7 @@ async def test_company(
     monkeypatch.setattr(writer, "GATHER_SECONDS", 3600.0)
     async with asyncio.timeout(60):
         await asyncio.gather(*enough)
-        # After a while without any, the next one is alone again.
+        # After a pause the next message is written alone again.
         monkeypatch.setattr(writer, "QUIET_SECONDS", 0.05)
         await asyncio.sleep(0.1)
         await send(store, session, "alone")
@@ -91,7 +92,7 @@ async def test_bad_row_fails_alone(store: Writer, session: Session, operators: D
 
 
 async def test_cancelled_caller(store: Writer, session: Session, operators: Database) -> None:
-    """A request that is given up neither disturbs its batch nor leaves a message unasked for."""
+    """A cancelled request neither affects its batch nor stores its message."""
     kept = [asyncio.create_task(send(store, session, "kept")) for _ in range(2)]
     gone = asyncio.create_task(send(store, session, "gone"))
     await asyncio.sleep(0)
@@ -103,7 +104,7 @@ async def test_cancelled_caller(store: Writer, session: Session, operators: Data
 async def test_queue_full(
     store: Writer, session: Session, cable: Cable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The queue is bounded: who does not fit hears so at once, and the others are written."""
+    """The queue is bounded: a message that does not fit is refused at once, others are written."""
     await send(store, session, "warm")
     monkeypatch.setattr(writer, "QUEUE_ROWS", 10)
     outcomes = await asyncio.gather(
@@ -115,7 +116,7 @@ async def test_queue_full(
 
 
 async def test_close_drains(store: Writer, session: Session, operators: Database) -> None:
-    """Edge case 44: what was accepted is written before the writer ends, and nothing after."""
+    """Edge case 44: accepted messages are written before the writer stops, and none after."""
     sending = [asyncio.create_task(send(store, session, str(n))) for n in range(600)]
     await asyncio.sleep(0)
     await store.close()
@@ -129,7 +130,7 @@ async def test_close_drains(store: Writer, session: Session, operators: Database
 async def test_close_answers_everybody(
     session: Session, cable: Cable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A database that hangs at the end: the stop is bounded and everybody gets an answer."""
+    """If the database hangs during shutdown, the stop is bounded and every caller is answered."""
     store = Writer(Logins(cable.url), APPLICATION)
     await send(store, session, "warm")
     monkeypatch.setattr(writer, "DRAIN_SECONDS", 0.3)
@@ -143,7 +144,7 @@ async def test_close_answers_everybody(
 
 
 async def test_signed_out_follower(store: Writer, session: Session) -> None:
-    """A token of an older generation gets no share in the answer of one that stands."""
+    """A token of an older generation does not get the response of a valid one."""
     old = Session(session.tenant_id, session.conversation_id, session.origin, 0, 0)
     await send(store, session, "warm")
     outcomes = await asyncio.gather(
@@ -175,7 +176,7 @@ async def test_refusals(
     change: str,
     refusal: type[errors.HlasError],
 ) -> None:
-    """Edge case 9: who may not write stores nothing; the others of the batch are written."""
+    """Edge case 9: refused messages are not stored; the others of the batch are."""
     other = await make_session(operators)
     column = "tenant_id" if "conversations" in change else "id"
     await operators.execute(f"{change} where {column} = $1", session.tenant_id)
@@ -190,7 +191,7 @@ async def test_refusals(
 
 
 async def test_plain_outcomes(store: Writer, session: Session, operators: Database) -> None:
-    """The writer knows no HTTP error: it returns outcomes, and each refusal has its error."""
+    """The writer returns outcomes instead of HTTP errors, and each refusal has its error."""
     first = messages._draft(session, NewMessage(text="a"), "k")
     other = messages._draft(session, NewMessage(text="b"), "k")
     assert await store.write(first) == Written(first.response, replayed=False)
@@ -204,7 +205,7 @@ async def test_plain_outcomes(store: Writer, session: Session, operators: Databa
 
 
 async def test_durable_connection(store: Writer, session: Session, operators: Database) -> None:
-    """Edge case 5: whatever the server's default, what is acknowledged is on disk."""
+    """Edge case 5: acknowledged messages are on disk, whatever the server's default."""
     await operators.execute("set synchronous_commit = off")
     await send(store, session, "warm")
     assert store._connection is not None

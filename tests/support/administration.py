@@ -1,4 +1,4 @@
-"""What tests of administration build: keys, and a client that uses one."""
+"""Helpers for tests of administration: keys, and a client that uses one."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -40,7 +40,7 @@ class Desk:
 
 
 async def make_desk(live: Live, operators: Database, slug: str | None = None) -> Desk:
-    """An operator's desk, or that of a tenant's own administrator."""
+    """Create an operator's desk, or that of a tenant's own administrator."""
     added, key = await administrators.add(operators, "Ada", slug)
     return Desk(live, key, added.prefix)
 
@@ -52,15 +52,15 @@ async def audit_of(operators: Database) -> list[tuple[str, str, str]]:
 
 
 @asynccontextmanager
-async def held(operators: Database, statement: str) -> AsyncIterator[None]:
-    """Keep rows locked, so that whoever changes them must wait and all start from one state."""
+async def lock_rows(operators: Database, statement: str) -> AsyncIterator[None]:
+    """Keep rows locked, so that concurrent changes wait and all start from the same state."""
     async with operators.transaction() as connection:
         await connection.execute(statement)
         yield
 
 
-async def until_waiting(operators: Database, number: int) -> None:
-    """Until so many statements wait for a lock of this database."""
+async def wait_for_locks(operators: Database, number: int) -> None:
+    """Wait until this many statements wait for a lock in this database."""
     while True:
         row = await operators.one(
             "select count(distinct l.pid) as waiting from pg_locks l "
@@ -72,8 +72,8 @@ async def until_waiting(operators: Database, number: int) -> None:
         await asyncio.sleep(0.02)
 
 
-async def everything(operators: Database) -> dict[str, Any]:
-    """What must not have changed; a key's last use is no change of anything."""
+async def dump_state(operators: Database) -> dict[str, Any]:
+    """The state that must not change. A key's last use does not count."""
     tables = (
         "tenants",
         "tenant_domains",

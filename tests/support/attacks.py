@@ -1,4 +1,4 @@
-"""What attacks are made of: requests byte by byte, and every answer that comes back, in order."""
+"""Helpers for attacks: requests byte by byte, and every response, in order."""
 
 import asyncio
 import re
@@ -11,7 +11,7 @@ import orjson
 
 from raw_http import connect
 
-# A request that ends a connection after those that are tried on it.
+# A request that ends a connection, sent after the requests under test.
 LAST = b"GET /health HTTP/1.1\r\nHost: hlas.test\r\nConnection: close\r\n\r\n"
 SECONDS = 20
 AT_ONCE = 16
@@ -45,12 +45,12 @@ class Answer:
 
 @dataclass(frozen=True)
 class Attack:
-    """Packets on one connection, and the statuses that must come back before it is closed."""
+    """Packets on one connection, and the statuses that are expected before it is closed."""
 
     name: str
     packets: tuple[bytes, ...]
     statuses: tuple[int, ...]
-    # Methods of the requests, as far as one of them has an answer without a body.
+    # The methods of the requests, if one of them has a response without a body.
     heads: frozenset[int] = frozenset()
 
 
@@ -59,7 +59,7 @@ def attack(name: str, *packets: bytes, says: Sequence[int], heads: Iterable[int]
 
 
 async def play(url: str, *packets: bytes, pause: float = 0.02) -> bytes:
-    """Everything the server says until it closes; a connection that stays open is an error."""
+    """Read everything until the server closes; a connection that stays open is an error."""
     reader, writer = await connect(url)
     received = b""
     try:
@@ -81,7 +81,7 @@ async def play(url: str, *packets: bytes, pause: float = 0.02) -> bytes:
 
 
 def split(received: bytes, heads: Iterable[int] = ()) -> list[Answer]:
-    """The answers one after the other; a byte that belongs to none is an error."""
+    """Split into responses; a byte that belongs to none is an error."""
     found: list[Answer] = []
     while received:
         head, separator, received = received.partition(b"\r\n\r\n")
@@ -98,7 +98,7 @@ def split(received: bytes, heads: Iterable[int] = ()) -> list[Answer]:
 
 
 async def read_answer(reader: asyncio.StreamReader) -> Answer:
-    """The next answer of a connection that stays open."""
+    """Read the next response of a connection that stays open."""
     head = (await reader.readuntil(b"\r\n\r\n"))[:-4]
     length = _LENGTH.search(head.lower() + b"\r\n")
     body = await reader.readexactly(int(length[1]) if length else 0)
@@ -106,7 +106,7 @@ async def read_answer(reader: asyncio.StreamReader) -> Answer:
 
 
 async def fire(url: str, attacks: Sequence[Attack]) -> None:
-    """All of them, a few at a time; every fault is told of, not the first alone."""
+    """Run all attacks, a few at a time, and report every failure, not only the first."""
     slots = asyncio.Semaphore(AT_ONCE)
     wrong: list[str] = []
 

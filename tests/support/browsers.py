@@ -1,4 +1,4 @@
-"""A browser without a screen, for the pages of the console."""
+"""A minimal browser without rendering, for the pages of the console."""
 
 import re
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ TOKEN = re.compile(r'name="form_token" value="([0-9a-f]{64})"')
 
 @dataclass
 class Browser:
-    """A browser without a screen: it keeps cookies and sends forms."""
+    """Keeps cookies and submits forms."""
 
     client: httpx.AsyncClient
     token: str = ""
@@ -51,7 +51,7 @@ opened: list[httpx.AsyncClient] = []
 async def make_browser(
     live: Live, operators: Database | None = None, slug: str | None = None
 ) -> Browser:
-    """Signed in when it may ask the operators for a key."""
+    """Create a browser, signed in if a database of operators is given."""
     browser = Browser(httpx.AsyncClient(base_url=live.url, timeout=20))
     opened.append(browser.client)
     if operators is not None:

@@ -1,4 +1,4 @@
-"""Wires that a test can cut, slow down or slice: to the database, or from client to application."""
+"""Proxies that a test can cut, slow down or fragment, to the database or to the application."""
 
 import asyncio
 import socket
@@ -9,14 +9,14 @@ from urllib.parse import parse_qs, urlsplit
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
-# The database's word for "ask me".
+# ReadyForQuery of PostgreSQL's protocol.
 READY = b"Z\x00\x00\x00\x05"
-# Closed with nothing left to say: the other side gets a reset.
+# SO_LINGER with a timeout of 0: closing sends a reset.
 NO_LINGER = struct.pack("ii", 1, 0)
 
 
 class Talk:
-    """What is known of one connection: whose it is, and whether it is past its greetings."""
+    """State of one connection: whether it is the writer's, and whether start-up is complete."""
 
     is_writers = False
     is_ready = False
@@ -27,24 +27,24 @@ class Talk:
 
 
 class Wire:
-    """Passes bytes on, as badly as it is told to."""
+    """Forwards bytes, with the faults that are set."""
 
     def __init__(self, dial: Callable[[], Awaitable[Streams]]) -> None:
         self._dial = dial
         self._writers: set[asyncio.StreamWriter] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self.port = 0
-        # Everything is lost, silently.
+        # Everything is dropped silently.
         self.silent = False
         # New connections are refused.
         self.unplugged = False
-        # What every piece waits before it goes on.
+        # The delay of each piece.
         self.latency_seconds = 0.0
-        # So many bytes at a time, each piece on its own; 0 leaves them together.
+        # Bytes per piece; 0 does not split.
         self.slice_bytes = 0
-        # The next answer is lost, and the connection with it.
+        # The next response is lost, and the connection is closed.
         self.lose_next_answer = False
-        # The next question never arrives.
+        # The next request is lost.
         self.lose_next_question = False
         self.lost = 0
 
@@ -86,7 +86,7 @@ class Wire:
                 talk.hear(data)
                 size = self.slice_bytes or len(data)
                 for start in range(0, len(data), size):
-                    # A turn of the loop at least, so that the pieces leave one by one.
+                    # Yield at least once, so that the pieces are sent one by one.
                     if self.latency_seconds or self.slice_bytes:
                         await asyncio.sleep(self.latency_seconds)
                     writer.write(data[start : start + size])
@@ -105,12 +105,12 @@ class Wire:
         return True
 
     def cut(self) -> None:
-        """Both ends learn at once that the other is gone."""
+        """Close both ends."""
         for writer in list(self._writers):
             writer.transport.abort()
 
     def reset(self) -> None:
-        """The same in the rude way: what was under way is thrown away."""
+        """Send a reset to both ends; data in transit is lost."""
         for writer in list(self._writers):
             end: socket.socket = writer.get_extra_info("socket")
             if end.family != socket.AF_UNIX:
@@ -126,7 +126,7 @@ class Wire:
 
 
 class Cable(Wire):
-    """To the database; `url` is the way through it. What it is told to lose is the writer's."""
+    """A proxy to the database, at `url`. Losses apply to the writer's connection."""
 
     def __init__(self, target_url: str) -> None:
         parts = urlsplit(target_url)
@@ -148,23 +148,23 @@ class Cable(Wire):
 
 
 @asynccontextmanager
-async def plugged(target_url: str) -> AsyncIterator[Cable]:
+async def open_cable(target_url: str) -> AsyncIterator[Cable]:
     cable = Cable(target_url)
-    async with _listening(cable):
+    async with _listen(cable):
         yield cable
 
 
 @asynccontextmanager
-async def wired(target_url: str) -> AsyncIterator[Wire]:
-    """Between a client and the application at this address."""
+async def open_wire(target_url: str) -> AsyncIterator[Wire]:
+    """A proxy between a client and the application at this address."""
     parts = urlsplit(target_url)
     wire = Wire(lambda: asyncio.open_connection(parts.hostname, parts.port))
-    async with _listening(wire):
+    async with _listen(wire):
         yield wire
 
 
 @asynccontextmanager
-async def _listening(wire: Wire) -> AsyncIterator[None]:
+async def _listen(wire: Wire) -> AsyncIterator[None]:
     server = await asyncio.start_server(wire.serve, "127.0.0.1", 0)
     wire.port = server.sockets[0].getsockname()[1]
     try:

@@ -1,4 +1,4 @@
-"""Embedded clusters for tests: real ones, in places that an unprivileged server can reach."""
+"""Embedded clusters for tests, in directories that an unprivileged server can reach."""
 
 import os
 import shutil
@@ -14,7 +14,7 @@ from hlas.store import embedded
 from hlas.store.embedded import Server, postmaster
 from hlas.store.embedded.cluster import Cluster, locate
 
-# Starts a server as `hlas serve` does and keeps it until a signal comes.
+# Starts a server as `hlas serve` does and keeps it until a signal arrives.
 APPLICATION = """
 import signal, sys
 from pathlib import Path
@@ -33,7 +33,7 @@ while True:
 
 @contextmanager
 def open_directory() -> Iterator[Path]:
-    """Directories of pytest are closed to other users, and root's server is another user."""
+    """Make pytest's directories accessible: root's server runs as another user."""
     path = Path(tempfile.mkdtemp(prefix="hlas-test-"))
     path.chmod(0o711)
     try:
@@ -43,8 +43,8 @@ def open_directory() -> Iterator[Path]:
 
 
 @contextmanager
-def initialised() -> Iterator[Path]:
-    """A DATA_DIR with a cluster; whatever still runs on it at the end is ended."""
+def make_data_dir() -> Iterator[Path]:
+    """A DATA_DIR with a cluster; every process that is left on it is stopped at the end."""
     with open_directory() as directory:
         data_dir = directory / "hlas"
         embedded.start(data_dir).stop()
@@ -98,7 +98,7 @@ def python(script: str, *arguments: object, **options: Any) -> subprocess.Popen[
 
 @contextmanager
 def application(data_dir: Path) -> Iterator[subprocess.Popen[str]]:
-    """A process that serves on `data_dir`; its server answers when this returns."""
+    """Start a process that serves on `data_dir`; its server responds when this returns."""
     with python(APPLICATION, data_dir) as process:
         assert process.stdout is not None
         try:

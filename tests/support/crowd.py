@@ -1,4 +1,4 @@
-"""A crowd of visitors that lives as visitors do, at a given pace, and notes what it was told."""
+"""Simulated visitors that send requests at a given rate and record the responses."""
 
 import asyncio
 import random
@@ -12,18 +12,18 @@ from urllib.parse import urlsplit
 
 import orjson
 
-# In every text and key of the crowd: a log line that holds it has said too much.
+# Part of every text and key; a log line that contains it is a leak.
 WORD = "crowdspeak"
-# What a server that was away may catch up with, so that a pause is not followed by a flood.
+# After an outage the crowd catches up with at most this much, so that no flood follows.
 BURST_SECONDS = 0.25
-# Enough to be refused by the limit of a conversation, 30 a minute.
+# Enough to hit the limit of a conversation, 30 a minute.
 HASTY_SENDS = 36
 HASTY_SHARE = 0.05
-# What visitors do in a life; few enough that the same limit lets the others be.
+# Actions of a visitor; few enough that the others stay below the same limit.
 LENGTH = 16
-# How often a visitor asks a server that has no time.
+# How often a visitor retries after 503.
 PATIENCE = 10
-# As many as a place has strangers: the server remembers each of them for a while.
+# The number of distinct unknown origins: the server caches each of them for a while.
 STRANGERS = 500
 
 
@@ -43,7 +43,7 @@ class Reply(NamedTuple):
 
 
 class Line:
-    """The one connection of a browser; opened again whenever it was closed."""
+    """The single connection of a browser; reopened whenever it was closed."""
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
@@ -55,7 +55,7 @@ class Line:
     ) -> Reply:
         reader, _ = await self._send(method, path, headers, body)
         head = (await reader.readuntil(b"\r\n\r\n")).lower()
-        # 204 has no body, and says no length.
+        # 204 has no body and no Content-Length.
         length = int(head.partition(b"\r\ncontent-length:")[2].partition(b"\r\n")[0] or 0)
         content = b"" if method == "HEAD" else await reader.readexactly(length)
         if b"\r\nconnection: close" in head:
@@ -63,7 +63,7 @@ class Line:
         return Reply(int(head[9:12]), head, content)
 
     async def leave(self, method: str, path: str, headers: dict[str, str], body: bytes) -> None:
-        """Ask, and be gone before the answer comes."""
+        """Send a request and disconnect before the response."""
         _, writer = await self._send(method, path, headers, body)
         await writer.drain()
         self.close()
@@ -87,7 +87,7 @@ class Line:
 
 
 class Pace:
-    """So many turns a second together; None is as many as there can be."""
+    """Limits the total rate in turns a second; None: unlimited."""
 
     def __init__(self, rate: float | None) -> None:
         self._rate = rate
@@ -104,12 +104,12 @@ class Pace:
 
 @dataclass
 class Account:
-    """What the crowd was told, in a form that does not grow with time."""
+    """Statuses, problems and acknowledgements, in bounded memory."""
 
     statuses: Counter[int] = field(default_factory=Counter)
     problems: list[str] = field(default_factory=list)
     acknowledged: int = 0
-    # Of the ids of all acknowledged messages, the sum of what is random in them.
+    # The sum of the random bits of the ids of all acknowledged messages.
     ids: int = 0
     slowest: float = 0.0
 
@@ -132,9 +132,9 @@ class Life:
         self._line = Line(crowd.url)
         self._origin = randomness.choice(crowd.origins)
         self._session: dict[str, Any] = {}
-        # The id by the key, which is the text as well.
+        # The message id by key; the key is also the text.
         self._sent: dict[str, str] = {}
-        self._said: list[str] = []
+        self._said: set[str] = set()
 
     async def run(self) -> None:
         try:
@@ -156,7 +156,7 @@ class Life:
         }
         talkative = {self._send: 55, self._replay: 8, self._blunder: 8, self._leave: 4}
         if self._random.random() < HASTY_SHARE:
-            # Whoever was refused says no more.
+            # A visitor that was refused sends nothing more.
             await self._hurry()
             doings = quiet
         else:
@@ -174,9 +174,9 @@ class Life:
         body: bytes = b"",
         **headers: str,
     ) -> Reply:
-        """One request at the crowd's pace; an answer that is not expected is noted.
+        """Send one request at the crowd's rate; an unexpected response is recorded.
 
-        A server that has too much to do says so: then it is asked again, as any client would.
+        After 503 it is retried, as any client would.
         """
         await self._crowd.pace.turn()
         known = {} if origin else {"Authorization": f"Bearer {self._session['token']}"}
@@ -203,19 +203,19 @@ class Life:
             "POST", "/widget/messages", *expected, body=body, Idempotency_Key=key
         )
 
-    def _stored(self, key: str, reply: Reply) -> None:
+    def _acknowledge(self, key: str, reply: Reply) -> None:
         if reply.status == 200:
             self._sent[key] = reply.json["message_id"]
             self._account.acknowledge(self._sent[key])
 
     async def _send(self) -> None:
         key = self._new_key()
-        self._stored(key, await self._post(key, key, 200))
+        self._acknowledge(key, await self._post(key, key, 200))
 
     async def _hurry(self) -> None:
         for _ in range(HASTY_SENDS):
             key = self._new_key()
-            self._stored(key, await self._post(key, key, 200, 429))
+            self._acknowledge(key, await self._post(key, key, 200, 429))
 
     async def _replay(self) -> None:
         if not self._sent:
@@ -226,13 +226,13 @@ class Life:
             self._account.problems.append("a replay had another id")
 
     async def _leave(self) -> None:
-        """The visitor goes before the answer and asks again over a new connection."""
+        """Disconnect before the response and retry over a new connection."""
         key = self._new_key()
         body = orjson.dumps({"text": key, "metadata": {"page": f"/{WORD}"}})
         headers = {"Authorization": f"Bearer {self._session['token']}", "Idempotency-Key": key}
         await self._crowd.pace.turn()
         await self._line.leave("POST", "/widget/messages", headers, body)
-        self._stored(key, await self._post(key, key, 200))
+        self._acknowledge(key, await self._post(key, key, 200))
 
     async def _get_reply(self) -> None:
         key = self._new_key()
@@ -240,8 +240,7 @@ class Life:
             "POST", "/widget/messages/assistant", 200 if self._sent else 400, Idempotency_Key=key
         )
         if reply.status == 200:
-            self._account.acknowledge(reply.json["message_id"])
-            self._said.append(reply.json["message_id"])
+            self._said.add(reply.json["message_id"])
 
     @property
     def _history(self) -> str:
@@ -264,8 +263,8 @@ class Life:
         )
 
     async def _blunder(self) -> None:
-        """What broken pages, old tokens and strangers send."""
-        # An origin in our own form may be logged; nothing else of a stranger's may.
+        """Requests of broken pages, with old tokens and from unknown origins."""
+        # A valid origin may be logged; nothing else from an unknown client may.
         stranger = f"https://stranger-{self._random.randrange(STRANGERS)}.example"
         post = "/widget/messages"
         blunders: list[tuple[str, str, int, dict[str, Any]]] = [
@@ -291,7 +290,7 @@ class Life:
             await self._post(key, "other words", 409)
 
     async def _compare(self) -> None:
-        """Before leaving: the history is what was acknowledged, once each, without a gap."""
+        """At the end: the history has every acknowledged message once, without a gap."""
         stored: list[dict[str, Any]] = []
         while True:
             reply = await self._ask("GET", f"{self._history}?after={len(stored)}&limit=100", 200)
@@ -302,15 +301,16 @@ class Life:
             if not page["paging"]["has_more"]:
                 break
         said = {one["content"]: one["id"] for one in stored if one["role"] == "user"}
-        answered = [one["id"] for one in stored if one["role"] == "assistant"]
+        answered = {one["id"] for one in stored if one["role"] == "assistant"}
         in_order = [one["seq"] for one in stored] == list(range(1, len(stored) + 1))
-        once = len(stored) == len(self._sent) + len(self._said)
-        if said != self._sent or answered != self._said or not in_order or not once:
+        # A run answers one message or several, and none is answered twice.
+        once = len(stored) == len(self._sent) + len(answered) and len(answered) <= len(said)
+        if said != self._sent or not self._said <= answered or not in_order or not once:
             self._account.problems.append(f"not what was acknowledged: {self._history}")
 
 
 class Crowd:
-    """Visitors, one life after the other."""
+    """Visitors, one after the other."""
 
     def __init__(self, url: str, origins: list[str], visitors: int, seed: int = 7) -> None:
         self.url = url
@@ -322,7 +322,7 @@ class Crowd:
 
     @asynccontextmanager
     async def present(self, rate: float | None) -> AsyncIterator[None]:
-        """At this pace while the block runs; at its end everybody finishes what they began."""
+        """Run at this rate during the block; at its end all visitors finish."""
         self.pace = Pace(rate)
         self._seed += 1
         over = asyncio.Event()
@@ -339,7 +339,7 @@ class Crowd:
             over.set()
 
     async def live(self, lives: int) -> None:
-        """So many lives, however long they take."""
+        """Run this many visitors to their end."""
         todo = iter(range(lives))
 
         async def visit() -> None:

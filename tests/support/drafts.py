@@ -1,4 +1,4 @@
-"""Messages handed to a writer without HTTP, and what became of them."""
+"""Messages passed to a writer without HTTP, and what is stored."""
 
 import asyncio
 from collections.abc import Iterable
@@ -10,7 +10,8 @@ import uuid_utils
 from hlas.conversations import messages
 from hlas.conversations.messages import NewMessage
 from hlas.store.db import Database, connect
-from hlas.store.writer import Draft, Writer, Written
+from hlas.store.drafts import Draft, Written
+from hlas.store.writer import Writer
 from hlas.tenants import tenants
 from hlas.visitors.tokens import Session
 
@@ -19,7 +20,7 @@ LOCK = "select from conversations where id = $1 for update"
 
 
 async def make_session(operators: Database, tenant_id: str | None = None) -> Session:
-    """A conversation that nobody has written to, at a tenant of its own or at this one."""
+    """Create an empty conversation, at this tenant or at a new one."""
     if tenant_id is None:
         slug = f"t{uuid_utils.uuid7().hex[-12:]}"
         made = await tenants.add(operators, slug, slug, [f"https://{slug}.example"])
@@ -38,7 +39,7 @@ async def send(store: Writer, session: Session, text: str, key: str | None = Non
 
 
 def bad_draft(session: Session) -> Draft:
-    """What the check of the database refuses: no request can make it, a defect could."""
+    """A draft that violates a database constraint; no request can create one."""
     message_id = str(uuid_utils.uuid7())
     return Draft(
         session.tenant_id, session.conversation_id, 1, message_id, "nobody", "x", "{}", "{}"
@@ -56,22 +57,22 @@ async def rows(operators: Database, session: Session) -> list[tuple[int, str]]:
 
 
 async def contents(operators: Database, session: Session) -> list[str]:
-    """What is stored; seq must be 1, 2, 3 ... whatever happened."""
+    """The stored texts; seq must be 1, 2, 3 ... in every case."""
     found = await rows(operators, session)
     assert [seq for seq, _ in found] == list(range(1, len(found) + 1))
     return [content for _, content in found]
 
 
-async def until_waiting(operators: Database) -> None:
-    """Until a statement is held up by a lock in the database."""
+async def wait_for_lock(operators: Database) -> None:
+    """Wait until a statement waits for a lock in the database."""
     async with asyncio.timeout(30):
-        while not await waiting(operators):  # noqa: ASYNC110  # the database tells nobody
+        while not await count_waiting(operators):  # noqa: ASYNC110  # there is no event
             await asyncio.sleep(SECOND_LOOK)
 
 
-async def waiting(operators: Database) -> int:
+async def count_waiting(operators: Database) -> int:
     row = await operators.one(
-        # Who waits for a row waits for a transaction, which belongs to no database.
+        # Waiting for a row means waiting for a transaction, which belongs to no database.
         "select count(*) as n from pg_locks l left join pg_database d on d.oid = l.database"
         " where not l.granted and coalesce(d.datname, current_database()) = current_database()"
     )
@@ -80,7 +81,7 @@ async def waiting(operators: Database) -> int:
 
 
 async def hold_before_commit(database_url: str) -> None:
-    """Whoever has inserted a message waits for the lock 1 before the transaction ends."""
+    """Whoever has inserted a message waits for advisory lock 1 before the commit."""
     owner = await connect(database_url)
     await owner.execute(
         "create function hold() returns trigger language plpgsql as"

@@ -22,6 +22,7 @@ from hlas.store.db import Database
 from hlas.store.logins import Logins
 from hlas.store.writer import Writer
 from hlas.tenants import tenants
+from hlas.tenants.tenants import Handler
 
 # Makes an empty database with an owner and roles of its own.
 MakeLogins = Callable[..., Awaitable[Logins]]
@@ -128,15 +129,26 @@ async def serve_app(settings: Settings, logs: io.BytesIO, port: int = 0) -> Asyn
     listener.close()
 
 
-async def make_site(live: Live, operators: Database, origin: str | None = None) -> Site:
-    """A new tenant that allows one domain, and an open session on it."""
+async def make_site(
+    live: Live, operators: Database, origin: str | None = None, handler: Handler = "human"
+) -> Site:
+    """A new tenant that allows one domain, and an open session on it.
+
+    Unless the agent handles its conversations, visitors' messages are the only ones.
+    """
     number = next(_numbers)
     slug = f"shop-{number}"
     origin = origin or f"https://{slug}.example"
     made = await tenants.add(operators, f"Shop {number}", slug, [origin])
+    await operators.execute("update tenants set handler = $2 where id = $1", made.id, handler)
     site = Site(live, slug, str(made.id), origin)
     await site.open()
     return site
+
+
+async def leave_to_people(operators: Database) -> None:
+    """From here on nobody but visitors writes to new conversations of the tenants there are."""
+    await operators.execute("update tenants set handler = 'human'")
 
 
 async def run_out_of_patience(writer: Writer, count: int) -> None:

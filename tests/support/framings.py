@@ -1,6 +1,6 @@
-"""Ways to write a request that two servers may read differently; each is one connection.
+"""Requests that two servers may parse differently; each is one connection.
 
-What stands behind a request that is refused would be answered if its bytes were a request.
+The bytes behind a refused request would get a response if they were parsed as a request.
 """
 
 import itertools
@@ -10,7 +10,7 @@ from attacks import LAST, Attack, attack
 from raw_http import request
 
 HEALTH = request("GET", "/health")
-# Answered from the application with an error of its own, so that answers can be told apart.
+# Answered by the application with distinct errors, so that responses can be told apart.
 WHOAMI = request("GET", "/widget/whoami")
 NOTHING = "/nothing"
 
@@ -20,12 +20,12 @@ def chunked(body: bytes, *headers: str, path: str = NOTHING, method: str = "POST
 
 
 def head(first: bytes, *lines: bytes) -> bytes:
-    """A request line by line, as bytes."""
+    """The bytes of a request, from its lines."""
     return b"\r\n".join([first, *lines, b"", b""])
 
 
 def refused(name: str, sent: bytes) -> Attack:
-    """400 and closed; what stands behind is no request."""
+    """Expect 400 and a closed connection; the bytes that follow are not a request."""
     return attack(name, sent + LAST, says=[400])
 
 
@@ -89,7 +89,7 @@ CODINGS = {
     "other kind first": ("x", "chunked"),
 }
 SAME_CODING = ("CHUNKED", "Chunked", "\tchunked", "   chunked   ")
-# The parser knows no length beside chunks, in whatever order, spelling or number.
+# Content-Length together with chunks is refused, in any order, spelling or number.
 LENGTH_AND_CODING = {
     "length first": ("Content-Length: 4", "Transfer-Encoding: chunked"),
     "coding first": ("Transfer-Encoding: chunked", "Content-Length: 4"),
@@ -213,7 +213,7 @@ def make_refused() -> Iterator[Attack]:
 
 
 def make_answered() -> Iterator[Attack]:
-    """Odd, and clear all the same: exactly one answer each, and the next request is the next."""
+    """Unusual but unambiguous: exactly one response each, then that of the next request."""
     for name, body in EXTENSIONS.items():
         yield attack(f"extension: {name}", chunked(body) + LAST, says=[404, 200])
     for value in SAME_CODING:
@@ -268,7 +268,7 @@ BAD_HEADS = {
 
 
 def make_pipelined(session: bytes) -> Iterator[Attack]:
-    """What cannot be read comes last, behind requests that take their time: all are answered."""
+    """An unreadable request behind slow ones: all of them are answered."""
     slow = ((WHOAMI, 401), (session, 200), (HEALTH, 200))
     for (name, bad), count in itertools.product(
         [

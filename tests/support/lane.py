@@ -1,4 +1,4 @@
-"""Requests both ways, through the express lane and past it, and what is said of them."""
+"""Requests through the express lane and through the framework, and their log lines."""
 
 import asyncio
 from collections.abc import Callable
@@ -10,7 +10,7 @@ import orjson
 from factories import Site
 from raw_http import request
 
-# A request that waits for leave to send its body is not for the lane.
+# A request with Expect is not handled by the lane.
 ORDINARY = [("Expect", "100-continue")]
 VARYING = {"date", "x-request-id", "retry-after", "ratelimit"}
 
@@ -23,13 +23,13 @@ async def send(site: Site, *, ordinary: bool, text: str = "hello", **extra: str)
 
 
 def shape(answer: httpx.Response) -> tuple[int, dict[str, str], list[str]]:
-    """All that must not depend on the way an answer took."""
+    """Everything that must not depend on which of the two handled the request."""
     headers = {name: value for name, value in answer.headers.items() if name not in VARYING}
     return answer.status_code, headers, sorted(answer.json())
 
 
-def told(site: Site, answer: httpx.Response) -> list[dict[str, Any]]:
-    """The log lines of a request, without what differs from one to the next."""
+def read_log(site: Site, answer: httpx.Response) -> list[dict[str, Any]]:
+    """The log lines of a request, without values that differ each time."""
     identifier = answer.headers["x-request-id"]
     varying = {"time", "request_id", "duration_ms"}
     return [
@@ -39,17 +39,17 @@ def told(site: Site, answer: httpx.Response) -> list[dict[str, Any]]:
     ]
 
 
-async def both(site: Site, **options: str) -> list[httpx.Response]:
+async def send_both(site: Site, **options: str) -> list[httpx.Response]:
     answers = [await send(site, ordinary=ordinary, **options) for ordinary in (False, True)]
     assert shape(answers[0]) == shape(answers[1])
-    assert told(site, answers[0]) == told(site, answers[1])
-    assert told(site, answers[0]), "nothing was logged"
+    assert read_log(site, answers[0]) == read_log(site, answers[1])
+    assert read_log(site, answers[0]), "nothing was logged"
     return answers
 
 
-async def until(condition: Callable[[], bool]) -> None:
+async def wait_until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(20):
-        while not condition():  # noqa: ASYNC110  # nothing tells
+        while not condition():  # noqa: ASYNC110  # there is no event
             await asyncio.sleep(0.01)
 
 

@@ -1,4 +1,4 @@
-"""The `hlas` command in processes of its own, as users run it."""
+"""The `hlas` command in separate processes, as users run it."""
 
 import asyncio
 import os
@@ -41,7 +41,7 @@ _READY = re.compile(rb"Hlas is ready on (http://\S+)")
 
 
 def environment(database_url: str = "", **variables: str) -> dict[str, str]:
-    """Of the tests' own environment only what a process needs to start and to be measured."""
+    """The variables that a process needs to start and to measure coverage."""
     kept = {
         name: value
         for name, value in os.environ.items()
@@ -52,7 +52,7 @@ def environment(database_url: str = "", **variables: str) -> dict[str, str]:
 
 
 def hlas(*arguments: str, cwd: Path, **variables: str) -> subprocess.CompletedProcess[str]:
-    """Run a command to its end."""
+    """Run a command and wait for it."""
     return subprocess.run(
         [COMMAND, *arguments],
         cwd=cwd,
@@ -66,7 +66,7 @@ def hlas(*arguments: str, cwd: Path, **variables: str) -> subprocess.CompletedPr
 
 @dataclass
 class Served:
-    """`hlas serve` in a process of its own."""
+    """`hlas serve` in a separate process."""
 
     url: str
     process: subprocess.Popen[bytes]
@@ -88,7 +88,7 @@ class Served:
         return sorted(found, key=lambda one: one.pid)
 
     async def stop(self, number: signal.Signals = signal.SIGTERM, seconds: float = 30) -> int:
-        """Its exit status after the signal."""
+        """Send the signal and return the exit status."""
         self.process.send_signal(number)
         return await asyncio.to_thread(self.process.wait, seconds)
 
@@ -97,7 +97,7 @@ class Served:
 async def serve_process(
     database_url: str = "", *, workers: int = 1, **variables: str
 ) -> AsyncIterator[Served]:
-    """A server with its own log, which is searched for secrets when it ends."""
+    """Start a server with its own log, which is searched for secrets when it stops."""
     with tempfile.TemporaryDirectory(prefix="hlas-serve-", ignore_cleanup_errors=True) as name:
         directory = Path(name)
         directory.chmod(0o711)
@@ -115,7 +115,7 @@ async def serve_process(
             async with httpx.AsyncClient(
                 base_url=url, timeout=20, event_hooks={"request": [log_scan.hear_request]}
             ) as client:
-                await _answering(client, process)
+                await _wait_until_answering(client, process)
                 yield Served(url, process, log_path, client)
         finally:
             if process.poll() is None:
@@ -136,7 +136,9 @@ async def _ready(process: subprocess.Popen[bytes], log_path: Path) -> str:
             await asyncio.sleep(0.05)
 
 
-async def _answering(client: httpx.AsyncClient, process: subprocess.Popen[bytes]) -> None:
+async def _wait_until_answering(
+    client: httpx.AsyncClient, process: subprocess.Popen[bytes]
+) -> None:
     async with asyncio.timeout(START_SECONDS):
         while True:
             try:
@@ -147,8 +149,8 @@ async def _answering(client: httpx.AsyncClient, process: subprocess.Popen[bytes]
             await asyncio.sleep(0.05)
 
 
-async def until_ready(client: httpx.AsyncClient, seconds: float) -> float:
-    """How long it took until the service said again that it is ready."""
+async def wait_until_ready(client: httpx.AsyncClient, seconds: float) -> float:
+    """Wait until the service is ready again; returns the seconds it took."""
     started = time.monotonic()
     async with asyncio.timeout(seconds):
         while True:
@@ -156,5 +158,5 @@ async def until_ready(client: httpx.AsyncClient, seconds: float) -> float:
                 if (await client.get("/ready")).status_code == 200:
                     return time.monotonic() - started
             except httpx.TransportError:
-                pass  # that is what is waited out
+                pass  # not ready yet
             await asyncio.sleep(0.05)

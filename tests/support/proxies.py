@@ -1,4 +1,4 @@
-"""Real proxies in front of the service: the samples of ops/, except for ports and certificates."""
+"""Real proxies in front of the service, with the samples of ops/ except ports and certificates."""
 
 import os
 import re
@@ -44,7 +44,7 @@ def _nginx(directory: Path, port: int, backend: int) -> list[str]:
 
 
 def _nginx_with_upgrades(directory: Path, port: int, backend: int) -> list[str]:
-    """As people write it who also have WebSockets somewhere."""
+    """The usual configuration for a host that also serves WebSockets."""
     command = _nginx(directory, port, backend)
     main = directory / "nginx.conf"
     passed = 'proxy_set_header Connection "upgrade"; proxy_set_header Upgrade $http_upgrade;'
@@ -62,7 +62,7 @@ def _caddy(directory: Path, port: int, backend: int) -> list[str]:
 
 
 def _haproxy(directory: Path, port: int, backend: int) -> list[str]:
-    """With every connection shared by all visitors, which is the boldest setting there is."""
+    """Connections are shared by all visitors (`http-reuse always`), the riskiest setting."""
     sample = (OPS / "haproxy" / "haproxy.cfg").read_text()
     sample = re.sub(r"bind :443 ssl crt \S+", f"bind 127.0.0.1:{port}", sample)
     sample = sample.replace("127.0.0.1:8000", f"127.0.0.1:{backend}")
@@ -72,20 +72,42 @@ def _haproxy(directory: Path, port: int, backend: int) -> list[str]:
     return ["haproxy", "-q", "-db", "-f", str(main)]
 
 
+def _haproxy_that_buffers(directory: Path, port: int, backend: int) -> list[str]:
+    """It passes an answer on when it has all of it, or after a while."""
+    command = _haproxy(directory, port, backend)
+    main = directory / "haproxy.cfg"
+    waiting = "http-response wait-for-body time 20s\n    http-reuse always"
+    main.write_text(main.read_text().replace("http-reuse always", waiting))
+    return command
+
+
+def _nginx_that_compresses(directory: Path, port: int, backend: int) -> list[str]:
+    command = _nginx(directory, port, backend)
+    main = directory / "nginx.conf"
+    compressing = "gzip on; gzip_types *; gzip_proxied any; gzip_min_length 0; access_log off;"
+    main.write_text(main.read_text().replace("access_log off;", compressing))
+    return command
+
+
 COMMANDS = {
     "nginx": _nginx,
     "nginx with upgrades": _nginx_with_upgrades,
     "caddy": _caddy,
     "haproxy": _haproxy,
 }
+# For the doctor to find.
+FAULTY = {
+    "haproxy that buffers": _haproxy_that_buffers,
+    "nginx that compresses": _nginx_that_compresses,
+}
 
 
 @contextmanager
-def running(name: str, backend: int, *, from_outside: bool = False) -> Iterator[Proxy]:
-    """A proxy in front of a port. `from_outside`: loopback does not count as an inside address."""
+def run_proxy(name: str, backend: int, *, from_outside: bool = False) -> Iterator[Proxy]:
+    """A proxy in front of a port. `from_outside`: loopback is not an internal address."""
     with open_directory() as directory:
         port = free_port()
-        program, *arguments = COMMANDS[name](directory, port, backend)
+        program, *arguments = {**COMMANDS, **FAULTY}[name](directory, port, backend)
         if from_outside:
             _distrust_loopback(Path(arguments[-1]))
         found = shutil.which(program, path=PROGRAMS)

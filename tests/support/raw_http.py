@@ -1,4 +1,4 @@
-"""HTTP written byte by byte, for what no decent client would send."""
+"""HTTP byte by byte, for requests that no ordinary client sends."""
 
 import asyncio
 from contextlib import suppress
@@ -11,7 +11,7 @@ import orjson
 
 @dataclass
 class Answer:
-    """What came back before the server closed the connection or fell silent."""
+    """The response until the server closed the connection or stopped sending."""
 
     raw: bytes
     closed: bool
@@ -39,7 +39,7 @@ async def connect(url: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 async def exchange(url: str, *pieces: bytes, silence: float = 3, limit: int = 2**20) -> Answer:
-    """Send the pieces, then read until the server closes or says nothing for a while."""
+    """Send the pieces, then read until the server closes or sends nothing for a while."""
     reader, writer = await connect(url)
     received = b""
     closed = False

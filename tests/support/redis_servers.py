@@ -1,4 +1,4 @@
-"""A real Redis of one's own: shared by a module, killed, stopped and started again."""
+"""A real Redis for tests: shared by a module, killed, stopped and started again."""
 
 import shutil
 import subprocess
@@ -14,7 +14,7 @@ from redis.exceptions import RedisError
 
 
 class RedisServer:
-    """Without persistence: killed, it forgets everything."""
+    """Has no persistence: after a kill it is empty."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -46,10 +46,10 @@ class RedisServer:
 
 
 @contextmanager
-def running_redis() -> Iterator[RedisServer]:
+def run_redis() -> Iterator[RedisServer]:
     if shutil.which("redis-server") is None:
         pytest.skip("redis-server is not installed")
-    # A short path: the name of a unix socket has 107 characters at most.
+    # A short path: the address of a unix socket has at most 107 characters.
     directory = Path(tempfile.mkdtemp(prefix="hlas-redis-"))
     server = RedisServer(directory)
     try:

@@ -1,4 +1,4 @@
-"""A tenant's own server: it has keys, and signs who its visitors are."""
+"""A tenant's own server: it has keys and signs visitors' identities."""
 
 import base64
 import hashlib
@@ -24,7 +24,7 @@ def pem_of(private: PrivateKey) -> str:
 
 
 class Server:
-    """Signs with one key: a secret that we made, or a private key that only it knows."""
+    """Signs with one key: a secret that Hlas generated, or its own private key."""
 
     def __init__(
         self, private: PrivateKey | None = None, *, clock: Callable[[], float] = time.time
@@ -42,7 +42,7 @@ class Server:
         return {self.key.kid: self.key}
 
     def sign(self, visitor: Any, audience: Any, **changes: Any) -> str:
-        """An identity for ten minutes; a change of None leaves that claim out."""
+        """Sign an identity for ten minutes; a change of None omits that claim."""
         now = int(self._clock())
         claims = {"sub": visitor, "aud": audience, "iat": now, "exp": now + 600, **changes}
         kept = {name: value for name, value in claims.items() if value is not None}
@@ -50,11 +50,11 @@ class Server:
         return jwt.encode(kept, self._signing, algorithm=self.key.algorithm, headers=header)
 
 
-def encoded(value: bytes) -> str:
+def encode(value: bytes) -> str:
     return base64.urlsafe_b64encode(value).rstrip(b"=").decode()
 
 
 def forge(header: dict[str, Any], claims: bytes, secret: bytes = b"") -> str:
-    """A token that no library would make: HMAC with any bytes, or no signature worth the name."""
-    head = f"{encoded(orjson.dumps(header))}.{encoded(claims)}"
-    return f"{head}.{encoded(hmac.new(secret, head.encode(), hashlib.sha256).digest())}"
+    """A token that no library would sign: HMAC with any bytes, or no valid signature."""
+    head = f"{encode(orjson.dumps(header))}.{encode(claims)}"
+    return f"{head}.{encode(hmac.new(secret, head.encode(), hashlib.sha256).digest())}"

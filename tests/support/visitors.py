@@ -1,4 +1,4 @@
-"""Visitors that send as the widget does: with a key, again and again until they are answered."""
+"""Visitors that send like the widget: with a key, and with retries until they get a response."""
 
 import asyncio
 import itertools
@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 import httpx
 
+from factories import leave_to_people
 from hlas.store.db import Database
 from hlas.tenants import tenants
 
@@ -21,7 +22,7 @@ class Visitor:
     origin: str
     token: str
     conversation_id: str
-    # What was acknowledged: the message's id by key.
+    # Acknowledged messages: the id by key.
     acknowledged: dict[str, str] = field(default_factory=dict)
     tries: int = 0
 
@@ -37,7 +38,7 @@ class Visitor:
         return await client.post("/widget/messages", headers=headers, json={"text": text})
 
     async def send(self, client: httpx.AsyncClient, text: str, key: str) -> httpx.Response:
-        """Until it is stored or refused for good."""
+        """Retry until the message is stored or finally refused."""
         while True:
             try:
                 answer = await self.post(client, text, key)
@@ -64,10 +65,11 @@ class Visitor:
 
 
 async def arrive(client: httpx.AsyncClient, operators: Database, count: int = 1) -> list[Visitor]:
-    """So many visitors on the website of a new tenant."""
+    """Create this many visitors on the website of a new tenant."""
     slug = f"visited-{next(_numbers)}"
     origin = f"https://{slug}.example"
     await tenants.add(operators, slug, slug, [origin])
+    await leave_to_people(operators)
     return [await _arrive(client, origin) for _ in range(count)]
 
 
@@ -78,8 +80,8 @@ async def _arrive(client: httpx.AsyncClient, origin: str) -> Visitor:
     return Visitor(origin, opened["token"], opened["conversation_id"])
 
 
-async def losses(operators: Database, visitors: list[Visitor]) -> list[str]:
-    """What is wrong once every send is acknowledged: lost, doubled, unasked for, a gap."""
+async def find_losses(operators: Database, visitors: list[Visitor]) -> list[str]:
+    """After every send was acknowledged: messages lost, duplicated or unknown, or a gap."""
     problems = []
     for visitor in visitors:
         rows = await operators.all(
@@ -90,7 +92,7 @@ async def losses(operators: Database, visitors: list[Visitor]) -> list[str]:
         by_text: dict[str, list[str]] = {}
         for row in rows:
             by_text.setdefault(row["content"], []).append(row["id"])
-        # The text of every message in these tests is its key.
+        # In these tests the text of a message is its key.
         for key, message_id in visitor.acknowledged.items():
             if message_id not in by_text.get(key, ()):
                 problems.append(f"{key}: acknowledged and lost")
@@ -101,11 +103,11 @@ async def losses(operators: Database, visitors: list[Visitor]) -> list[str]:
     return problems
 
 
-async def settled_losses(operators: Database, visitors: list[Visitor]) -> list[str]:
-    """The first queries after a kill meet connections that died with it."""
+async def find_settled_losses(operators: Database, visitors: list[Visitor]) -> list[str]:
+    """Retry, because the first queries after a kill may use dead connections."""
     async with asyncio.timeout(60):
         while True:
             try:
-                return await losses(operators, visitors)
-            except Exception:  # noqa: BLE001  # whatever it is, the timeout ends it
+                return await find_losses(operators, visitors)
+            except Exception:  # noqa: BLE001  # retried until the timeout
                 await asyncio.sleep(0.1)

@@ -1,4 +1,4 @@
-"""Websites for the doctor to look at: some answer, some misbehave."""
+"""Websites for the doctor to check, well-behaved and not."""
 
 import asyncio
 import threading
@@ -10,7 +10,7 @@ from typing import Any
 
 @contextmanager
 def web_server(answer: Any, host: str = "127.0.0.1") -> Iterator[str]:
-    """A website: `answer` gets the handler of each request."""
+    """A website; `answer` gets the handler of each request."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -40,7 +40,7 @@ def web_server(answer: Any, host: str = "127.0.0.1") -> Iterator[str]:
 
 @asynccontextmanager
 async def raw_server(*pieces: bytes, endless: bytes = b"") -> AsyncIterator[str]:
-    """Sends these bytes, then `endless` again and again; without it, closes."""
+    """Sends these bytes, then `endless` repeatedly; without it, closes the connection."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:

@@ -17,7 +17,7 @@ from signing import Server, pem_of
 
 
 async def test_life_of_a_key(live_server: Live, site: Site, operators: Database) -> None:
-    """The tenant's own administrator adds, lists and removes; a secret is shown that once."""
+    """A tenant's administrator adds, lists and removes keys; a secret is shown only once."""
     desk = await make_desk(live_server, operators, site.slug)
     path = f"/tenants/{site.slug}/visitor-keys"
     made = await desk.ask("POST", path, json={})
@@ -62,8 +62,8 @@ async def test_life_of_a_key(live_server: Live, site: Site, operators: Database)
     assert all(secret not in row["text"] for row in told)
 
 
-async def test_what_is_no_key(live_server: Live, site: Site, operators: Database) -> None:
-    """Edge case 34: a private, weak or broken key is a 422 that repeats nothing of it."""
+async def test_invalid_keys_are_refused(live_server: Live, site: Site, operators: Database) -> None:
+    """Edge case 34: a private, weak or invalid key is a 422 that does not repeat it."""
     desk = await make_desk(live_server, operators)
     path = f"/tenants/{site.slug}/visitor-keys"
     private = ec.generate_private_key(ec.SECP256R1()).private_bytes(
@@ -85,8 +85,10 @@ async def test_what_is_no_key(live_server: Live, site: Site, operators: Database
     assert await operators.all("select 1 from visitor_keys") == []
 
 
-async def test_a_few_keys_are_enough(live_server: Live, site: Site, operators: Database) -> None:
-    """Past the number that rotation needs it is a 409; one that is there is no further one."""
+async def test_number_of_keys_is_bounded(
+    live_server: Live, site: Site, operators: Database
+) -> None:
+    """More keys than rotation needs are a 409; adding an existing key is not."""
     desk = await make_desk(live_server, operators)
     path = f"/tenants/{site.slug}/visitor-keys"
     server = Server(ec.generate_private_key(ec.SECP256R1()))

@@ -1,7 +1,7 @@
-"""Verified visitors: history follows them over devices, and nobody takes another's.
+"""Verified visitors: the conversation follows them across devices, and nobody else gets it.
 
-Seen failing with these defects planted: `is_verified` left out of the look-up, the unique index
-made an ordinary one, the mode not looked at when a session is opened or refreshed.
+Fails with these defects planted: `is_verified` left out of the look-up, the unique index
+made an ordinary one, the mode not checked when a session is opened or refreshed.
 """
 
 import asyncio
@@ -64,7 +64,7 @@ async def rows(operators: Database) -> list[tuple[str, bool]]:
 
 
 async def test_two_devices_share_a_history(site: Site, operators: Database, server: Server) -> None:
-    """A signed-in visitor finds the same conversation on every device and allowed origin."""
+    """A signed-in visitor gets the same conversation on every device and allowed origin."""
     await tenants.add_domain(operators, site.slug, "https://www.two-devices.example")
     phone, laptop = device(site), device(site)
     first = await phone.open(identity=server.sign("eva", site.slug), metadata={"from": "phone"})
@@ -78,7 +78,7 @@ async def test_two_devices_share_a_history(site: Site, operators: Database, serv
         said = [message["content"] for message in (await one.history())["messages"]]
         assert said == ["from the phone", "from the laptop"]
     assert await rows(operators) == [("eva", True)]
-    # Each token still works on its own origin alone.
+    # Each token still works only on its own origin.
     phone.origin = laptop.origin
     assert (await phone.send("elsewhere")).json()["detail"] == "origin_mismatch"
 
@@ -86,7 +86,7 @@ async def test_two_devices_share_a_history(site: Site, operators: Database, serv
 async def test_each_visitor_has_a_conversation_of_their_own(
     site: Site, operators: Database, server: Server
 ) -> None:
-    """Another subject, even one that looks the same, is another visitor."""
+    """Another subject, even a look-alike, is another visitor."""
     seen = set()
     for visitor in ("eva", "Eva", "eva ", "ева", "e\u0301va", "éva"):
         opened = await device(site).open(identity=server.sign(visitor, site.slug))
@@ -97,7 +97,7 @@ async def test_each_visitor_has_a_conversation_of_their_own(
 async def test_a_claimed_id_resumes_nothing(
     site: Site, operators: Database, server: Server
 ) -> None:
-    """Whatever a page calls its visitor: no conversation is opened again, none is marked."""
+    """A claimed id resumes no conversation and marks none as verified."""
     eva = device(site)
     await eva.open(identity=server.sign("eva", site.slug))
     await eva.send("between us")
@@ -107,7 +107,7 @@ async def test_a_claimed_id_resumes_nothing(
         assert stolen["conversation_id"] != eva.conversation_id
         assert (await thief.history())["messages"] == []
     assert await rows(operators) == [("eva", True), ("eva", False), ("eva", False)]
-    # And what was merely claimed is never what a verified visitor is given.
+    # A verified visitor never gets a conversation with a claimed id.
     petr = device(site)
     await petr.open(visitor_id="petr")
     await petr.send("left for petr to find")
@@ -119,12 +119,12 @@ async def test_a_claimed_id_resumes_nothing(
     assert [one.is_verified for one in found] == [True, False]
 
 
-async def test_what_is_refused(site: Site, operators: Database, server: Server) -> None:
-    """Edge case 39: another tenant's key or token, an unknown key, two names: 401, nothing made."""
+async def test_refused_identities(site: Site, operators: Database, server: Server) -> None:
+    """Edge case 39: another tenant's key or token, an unknown key, two names: 401, no session."""
     other = await make_site(site.live, operators)
     foreign = Server()
     await trust(operators, other, foreign)
-    # The same key at both: then the audience alone keeps them apart.
+    # The same key at both tenants: only the audience distinguishes them.
     await visitor_keys.add(operators, UUID(other.tenant_id), server.key)
     stranger = Server()
     before = await rows(operators)
@@ -152,7 +152,7 @@ async def test_what_is_refused(site: Site, operators: Database, server: Server) 
 
 
 async def test_rotation(site: Site, operators: Database, server: Server) -> None:
-    """A new key is good at once beside the old one, and the old one is bad at once when removed."""
+    """A new key works at once beside the old one; a removed one is refused at once."""
     eva = await device(site).open(identity=server.sign("eva", site.slug))
     new = Server()
     await trust(operators, site, new)
@@ -168,7 +168,7 @@ async def test_rotation(site: Site, operators: Database, server: Server) -> None
 
 
 async def test_modes(site: Site, operators: Database, server: Server) -> None:
-    """Off: nobody is told apart. Optional: both ways. Required: only those who prove it."""
+    """Off: nobody is verified. Optional: both are possible. Required: verified visitors only."""
     anonymous = device(site)
     await anonymous.open()
     await tenants.update(operators, site.slug, {"identity_mode": "off"})
@@ -194,7 +194,7 @@ async def test_modes(site: Site, operators: Database, server: Server) -> None:
 async def test_a_key_removed_in_between(
     site: Site, operators: Database, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Remove the key, sign out: that ends even the session that was just being opened with it."""
+    """Removing the key and signing out also ends a session that is just being opened with it."""
     resume = sessions._resume
 
     async def resume_late(*arguments: Any) -> Any:
@@ -208,7 +208,7 @@ async def test_a_key_removed_in_between(
     assert (await thief.send("too late")).json()["detail"] == "session_revoked"
 
 
-async def test_vouched_for_a_day(site: Site, server: Server) -> None:
+async def test_identity_is_needed_again_after_a_day(site: Site, server: Server) -> None:
     """However often it is refreshed, a verified session needs its identity again after a day."""
     tokens = site.live.app.state.services.tokens
     eva = device(site)
@@ -228,7 +228,7 @@ async def count(operators: Database) -> int:
     return int(row["number"])
 
 
-async def test_what_ends_a_session_still_does(
+async def test_verified_sessions_end_like_others(
     site: Site, operators: Database, server: Server
 ) -> None:
     """Edge case 40: sign-out, a closed conversation, a disabled tenant, a removed domain."""
@@ -247,13 +247,13 @@ async def test_what_ends_a_session_still_does(
     await tenants.set_active(operators, site.slug, active=True)
     site.live.app.state.services.origins._known.clear()
     assert (await ask(site, identity=identity)).status_code == 200
-    # The origin is still remembered, so it is the statement that finds it gone.
+    # The origin is still cached, so the statement detects its removal.
     await tenants.remove_domain(operators, site.slug, site.origin)
     assert await refusal(site, identity=identity) == (403, "domain_not_allowed")
 
 
-async def test_devices_that_ask_at_once(site: Site, operators: Database, server: Server) -> None:
-    """However many ask in the same moment, there is one open conversation, and all get it."""
+async def test_concurrent_devices(site: Site, operators: Database, server: Server) -> None:
+    """Concurrent requests of one visitor all get the same single open conversation."""
     for visitor in ("a", "b", "c"):
         identity = server.sign(visitor, site.slug)
         opened = await asyncio.gather(*(device(site).open(identity=identity) for _ in range(12)))
@@ -267,7 +267,7 @@ async def test_devices_that_ask_at_once(site: Site, operators: Database, server:
 
 
 async def test_a_session_without_identity_costs_no_more(site: Site, operators: Database) -> None:
-    """One statement, as before; with an identity it is one more."""
+    """A session without identity costs one statement, with an identity two."""
     server = Server()
     await trust(operators, site, server)
     database = site.live.app.state.services.database
@@ -289,7 +289,7 @@ async def test_a_session_without_identity_costs_no_more(site: Site, operators: D
 
 
 async def test_erased_and_anonymised(site: Site, operators: Database, server: Server) -> None:
-    """Whose data are forgotten is a new visitor; an anonymous conversation is not verified."""
+    """After erasure a visitor is new; an anonymised conversation is not verified."""
     eva = device(site)
     identity = server.sign("eva", site.slug)
     first = await eva.open(identity=identity)
@@ -310,7 +310,7 @@ async def test_erased_and_anonymised(site: Site, operators: Database, server: Se
 async def test_keys_stay_with_their_tenant(
     site: Site, operators: Database, server: Server, database: Database
 ) -> None:
-    """Edge case 37: the role that serves sees no key without its tenant, and only that tenant's."""
+    """Edge case 37: the serving role sees only the keys of its tenant, none without a tenant."""
     other = await make_site(site.live, operators)
     await trust(operators, other, Server())
     assert await database.all("select * from visitor_keys") == []
@@ -323,7 +323,7 @@ async def test_keys_stay_with_their_tenant(
 
 
 async def test_nothing_of_an_identity_is_logged(live_server: Live, operators: Database) -> None:
-    """Edge case 41: neither the token nor the visitor's name nor a secret is in any line."""
+    """Edge case 41: neither the token, the visitor's id nor a secret is logged."""
     site = await make_site(live_server, operators)
     server = Server()
     await trust(operators, site, server)

@@ -1,6 +1,6 @@
-"""What a tenant's server signs is believed; everything that only looks like it is not.
+"""Identities that a tenant's server signed are accepted; imitations are not.
 
-Seen failing with these defects planted: the algorithm taken from the token's header, the audience
+Fails with these defects planted: the algorithm taken from the token's header, the audience
 not compared, `exp` not required, `isinstance(..., int)` in place of the exact type.
 """
 
@@ -26,7 +26,7 @@ from hypothesis import strategies as st
 
 from hlas.errors import InvalidIdentity
 from hlas.visitors import identities
-from signing import PrivateKey, Server, encoded, forge, pem_of
+from signing import PrivateKey, Server, encode, forge, pem_of
 
 EMBEDDING = Path(__file__).parents[2] / "docs" / "embedding.md"
 AUDIENCES = ("shop", "0190c1f0-0000-7000-8000-000000000000")
@@ -34,7 +34,7 @@ NOW = 1_800_000_000
 
 
 def server_of(private: PrivateKey | None = None) -> Server:
-    """With a clock that stands still: the tests are the same whenever they are collected."""
+    """With a fixed clock, so that the tests are the same whenever they are collected."""
     return Server(private, clock=lambda: NOW)
 
 
@@ -48,8 +48,8 @@ def verify(token: str, *servers: Server, now: float = NOW) -> str:
     return identities.verify(token, keys, AUDIENCES, now)
 
 
-def refused(token: str, *servers: Server, now: float = NOW) -> str:
-    """The reason for the log; the answer is the same for all."""
+def read_reason(token: str, *servers: Server, now: float = NOW) -> str:
+    """The reason for the log; the response is the same for all."""
     with pytest.raises(InvalidIdentity) as caught:
         verify(token, *servers, now=now)
     error = caught.value
@@ -69,16 +69,16 @@ def test_what_the_tenant_signs(server: Server) -> None:
 
 
 def test_rotation() -> None:
-    """Each key checks what names it; a key that is gone checks nothing."""
+    """Each key verifies tokens with its kid; a removed key verifies nothing."""
     tokens = [server.sign("eva", "shop") for server in (SECRET, ELLIPTIC, RSA)]
     for token in tokens:
         assert verify(token, SECRET, ELLIPTIC, RSA) == "eva"
-    assert refused(tokens[0], ELLIPTIC, RSA) == "unknown_key"
-    assert refused(tokens[0]) == "unknown_key"
+    assert read_reason(tokens[0], ELLIPTIC, RSA) == "unknown_key"
+    assert read_reason(tokens[0]) == "unknown_key"
 
 
-def test_the_algorithm_is_the_keys() -> None:
-    """Edge case 39: none, another one, and HMAC with the public key as its secret are refused."""
+def test_the_key_decides_the_algorithm() -> None:
+    """Edge case 39: none, another algorithm, and HMAC with the public key are refused."""
     claims = orjson.dumps({"sub": "eva", "aud": "shop", "exp": NOW + 600})
     for server in (SECRET, ELLIPTIC, RSA):
         public = server.key.material.encode()
@@ -87,23 +87,23 @@ def test_the_algorithm_is_the_keys() -> None:
                 if algorithm == server.key.algorithm == "HS256" and secret:
                     continue
                 token = forge({"alg": algorithm, "kid": server.key.kid}, claims, secret)
-                assert refused(token, server) in {"algorithm", "signature", "malformed"}
-        unsigned = f"{encoded(orjson.dumps({'alg': 'none', 'kid': server.key.kid}))}."
-        assert refused(f"{unsigned}{encoded(claims)}.", server) == "malformed"
+                assert read_reason(token, server) in {"algorithm", "signature", "malformed"}
+        unsigned = f"{encode(orjson.dumps({'alg': 'none', 'kid': server.key.kid}))}."
+        assert read_reason(f"{unsigned}{encode(claims)}.", server) == "malformed"
 
 
-def test_a_good_key_used_in_another_way() -> None:
-    """Edge case 39: also whoever has the key signs with that key's algorithm or not at all."""
+def test_a_valid_key_with_another_algorithm() -> None:
+    """Edge case 39: a valid key is accepted only with its own algorithm."""
     claims = {"sub": "eva", "aud": "shop", "exp": NOW + 600}
     for server, algorithms in ((SECRET, ("HS384", "HS512")), (RSA, ("RS384", "RS512", "PS256"))):
         for algorithm in algorithms:
             header = {"kid": server.key.kid}
             token = jwt.encode(claims, server._signing, algorithm=algorithm, headers=header)
-            assert refused(token, server) == "algorithm"
+            assert read_reason(token, server) == "algorithm"
 
 
 def test_another_key_under_the_same_name() -> None:
-    """A kid is a name: what counts is the key that the tenant has under it."""
+    """A kid is only a name: the tenant's key with that name must verify the signature."""
     for server in (SECRET, ELLIPTIC):
         other = (
             server_of() if server is SECRET else server_of(ec.generate_private_key(ec.SECP256R1()))
@@ -111,10 +111,10 @@ def test_another_key_under_the_same_name() -> None:
         claims = {"sub": "eva", "aud": "shop", "exp": NOW + 600}
         header = {"alg": server.key.algorithm, "kid": server.key.kid}
         stolen = other.sign("eva", "shop").split(".")
-        stolen[0] = encoded(orjson.dumps({**header, "typ": "JWT"}))
-        assert refused(".".join(stolen), server) == "signature"
+        stolen[0] = encode(orjson.dumps({**header, "typ": "JWT"}))
+        assert read_reason(".".join(stolen), server) == "signature"
         forged = forge(header, orjson.dumps(claims), b"guessed")
-        assert refused(forged, server) in {"signature", "malformed"}
+        assert read_reason(forged, server) in {"signature", "malformed"}
 
 
 WRONG_CLAIMS: list[tuple[dict[str, Any], str]] = [
@@ -156,29 +156,29 @@ WRONG_CLAIMS: list[tuple[dict[str, Any], str]] = [
 
 @pytest.mark.parametrize(("changes", "reason"), WRONG_CLAIMS, ids=repr)
 def test_claims(changes: dict[str, Any], reason: str) -> None:
-    """Edge case 39: a good signature under claims of another type, time, audience or subject."""
-    # By hand: the library would not sign some of these.
+    """Edge case 39: a valid signature over claims of a wrong type, time, audience or subject."""
+    # Signed by hand, because the library refuses some of these.
     claims = {"sub": "eva", "aud": "shop", "iat": NOW, "exp": NOW + 600, **changes}
     kept = {name: value for name, value in claims.items() if value is not None}
     body = str(kept).replace("'", '"').replace("True", "true").replace("False", "false")
     body = body.replace("\\x00", "\\u0000")
     token = forge({"alg": "HS256", "kid": SECRET.key.kid}, body.encode(), secret_bytes())
-    assert refused(token, SECRET) == reason
+    assert read_reason(token, SECRET) == reason
 
 
 def secret_bytes() -> bytes:
     return SECRET.key.material.encode()
 
 
-def test_borders() -> None:
-    """Edge case 39: clocks may differ by 30 s; a day is the longest life, 128 the longest id."""
+def test_boundaries() -> None:
+    """Edge case 39: clocks may differ by 30 s; a lifetime is at most a day, an id at most 128."""
     assert verify(SECRET.sign("x" * 128, "shop", exp=NOW - 29), SECRET) == "x" * 128
     assert verify(SECRET.sign("eva", "shop", exp=NOW + 86_400, iat=NOW), SECRET) == "eva"
     assert verify(SECRET.sign("eva", "shop", iat=NOW + 29, nbf=NOW + 29), SECRET) == "eva"
 
 
 def test_shapes() -> None:
-    """Edge case 39: huge, cut, padded, nested, and headers that nobody should believe."""
+    """Edge case 39: huge, truncated, padded and nested tokens, and untrusted headers."""
     good = SECRET.sign("eva", "shop")
     head, body, signature = good.split(".")
     kid = SECRET.key.kid
@@ -204,21 +204,21 @@ def test_shapes() -> None:
         forge({"alg": "HS256", "kid": [kid]}, claims, secret_bytes()),
         forge({"alg": "HS256", "kid": None}, claims, secret_bytes()),
         forge({"alg": ["HS256"], "kid": kid}, claims, secret_bytes()),
-        f"{encoded(b'[' * 1300)}.{body}.{signature}",
+        f"{encode(b'[' * 1300)}.{body}.{signature}",
     ]
     for token in strange:
-        assert refused(token, SECRET) in {"malformed", "signature", "unknown_key", "algorithm"}
+        assert read_reason(token, SECRET) in {"malformed", "signature", "unknown_key", "algorithm"}
     assert verify(forge({"alg": "HS256", "kid": kid}, claims, secret_bytes()), SECRET) == "eva"
 
 
 @given(st.text(alphabet="eyJhbGciOIUzI1NiJ9._-=", max_size=200) | st.text(max_size=80))
 def test_any_text(token: str) -> None:
-    """Edge case 34: whatever is sent as an identity, it is refused and nothing breaks."""
-    refused(token, SECRET)
+    """Edge case 34: any other text is refused as an identity without an error."""
+    read_reason(token, SECRET)
 
 
 def test_public_keys() -> None:
-    """P-256 and RSA of a bearable size; a private key is not even looked at."""
+    """P-256 and RSA of an acceptable size are accepted; a private key is not even parsed."""
     for server in (ELLIPTIC, RSA):
         again = identities.read_public_key(server.key.material.replace("\n", "\r\n") + "\n\n")
         assert again == server.key
@@ -250,8 +250,8 @@ def test_public_keys() -> None:
                 identities.read_public_key(one)
 
 
-def test_an_exponent_that_costs() -> None:
-    """Whoever uploads a key cannot make every check of it slow."""
+def test_a_huge_exponent() -> None:
+    """A public key with a huge exponent, which would slow down verification, is refused."""
     good = rsa.generate_private_key(public_exponent=65537, key_size=2048).public_key()
     for exponent, fits in ((65537, True), (2**64 + 13, False)):
         key = rsa.RSAPublicNumbers(exponent, good.public_numbers().n).public_key()
@@ -264,7 +264,7 @@ def test_an_exponent_that_costs() -> None:
 
 
 def example(language: str) -> str:
-    """What the documents tell tenants to write."""
+    """The example in the documentation."""
     text = EMBEDDING.read_text("utf-8").partition("## Signed-in visitors")[2]
     found = re.search(rf"```{language}\n(.*?)```", text, re.DOTALL)
     assert found is not None
@@ -272,7 +272,7 @@ def example(language: str) -> str:
 
 
 def test_the_example_in_python() -> None:
-    """What a tenant copies from the documents is believed."""
+    """The Python example of the documentation produces a valid identity."""
     written: dict[str, Any] = {}
     exec(example("python"), written)
     token = written["identity"]("žofie", SECRET.key.kid, SECRET.key.material)
@@ -280,7 +280,7 @@ def test_the_example_in_python() -> None:
 
 
 def test_the_example_in_node() -> None:
-    """The same in JavaScript, where node is there."""
+    """The JavaScript example does the same, if node is installed."""
     node = shutil.which("node")
     if node is None:
         pytest.skip("node is not installed")

@@ -1,4 +1,4 @@
-"""Origins as browsers send them, and the allowlist entries operators write."""
+"""Origins as browsers send them, and allowlist entries as operators write them."""
 
 import pytest
 
@@ -21,7 +21,7 @@ from hlas.visitors.sessions import request_origin
     ],
 )
 def test_origin(text: str, expected: Origin) -> None:
-    """Edge case 38: scheme, host and port are taken exactly; upper case folds."""
+    """Edge case 38: scheme, host and port are exact; upper case is folded."""
     assert Origin.parse(text) == expected
 
 
@@ -91,7 +91,7 @@ def test_origin(text: str, expected: Origin) -> None:
     ],
 )
 def test_no_origin(text: str) -> None:
-    """Edge case 38: whatever a browser would not serialise is no origin at all."""
+    """Edge case 38: anything that a browser would not serialise is not an origin."""
     assert Origin.parse(text) is None
 
 
@@ -117,13 +117,13 @@ def test_one_spelling() -> None:
     ],
 )
 def test_origin_of_url(url: str, expected: str | None) -> None:
-    """Edge case 38: of a Referer only the origin counts, by the same rules."""
+    """Edge case 38: only the origin of a Referer counts, by the same rules."""
     found = Origin.of_url(url)
     assert (str(found) if found else None) == expected
 
 
 def test_parents() -> None:
-    """Edge case 38: a wildcard may stand for any parent of two parts; addresses have none."""
+    """Edge case 38: wildcards match parents of at least two labels; addresses have none."""
     deep = Origin.parse("https://a.b.shop.example")
     assert deep is not None
     assert deep.hosts == ["a.b.shop.example", "b.shop.example", "shop.example"]
@@ -148,7 +148,7 @@ def test_parents() -> None:
     ],
 )
 def test_request_origin(origins: list[str], referers: list[str], expected: str | None) -> None:
-    """Edge case 38: exactly one Origin; Referer only where there is no Origin header at all."""
+    """Edge case 38: exactly one Origin; Referer only if there is no Origin header at all."""
     if expected is None:
         with pytest.raises(InvalidOrigin):
             request_origin(origins, referers)
@@ -174,7 +174,7 @@ def test_request_origin(origins: list[str], referers: list[str], expected: str |
     ],
 )
 def test_entry(text: str, expected: AllowedDomain) -> None:
-    """Edge case 38: an entry is stored in one spelling, punycode where it is not ASCII."""
+    """Edge case 38: an entry is stored in one spelling, in punycode if it is not ASCII."""
     assert AllowedDomain.parse(text) == expected
 
 
@@ -185,7 +185,7 @@ def test_entry(text: str, expected: AllowedDomain) -> None:
      "http://*.shop.example:81"],
 )  # fmt: skip
 def test_entry_is_read_back(text: str) -> None:
-    """What is shown of an entry means that entry again."""
+    """The displayed form of an entry parses to the same entry."""
     entry = AllowedDomain.parse(text)
     assert AllowedDomain.parse(str(entry)) == entry
 
@@ -198,6 +198,6 @@ def test_entry_is_read_back(text: str) -> None:
      "https://", "\u202eshop.example"],
 )  # fmt: skip
 def test_no_entry(text: str) -> None:
-    """Edge case 38: what could never match, or would match too much, is not saved."""
+    """Edge case 38: an entry that could never match, or would match too much, is refused."""
     with pytest.raises(ValueError, match=r"."):
         AllowedDomain.parse(text)

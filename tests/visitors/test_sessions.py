@@ -24,7 +24,7 @@ async def conversations(operators: Database) -> int:
 
 
 async def test_open(site: Site, operators: Database) -> None:
-    """A session is a conversation of the origin's tenant and a token that says so."""
+    """A session is a conversation of the origin's tenant, and a token for it."""
     session = await site.open(visitor_id="visitor-7", metadata={"page": "/prices"})
     assert set(session) == {"conversation_id", "token", "expires_in", "ui_config"}
     assert session["expires_in"] == 600
@@ -109,7 +109,7 @@ async def test_allowlist(live_server: Live, operators: Database) -> None:
 
 
 async def test_headers(site: Site) -> None:
-    """Edge case 38: two Origin headers are none; Referer counts only where there is no Origin."""
+    """Edge case 38: two Origin headers are invalid; Referer counts only without Origin."""
     origin, live = site.origin, site.live
     cases: list[tuple[list[tuple[str, str]], int]] = [
         ([("Origin", origin), ("Origin", origin)], 400),
@@ -129,7 +129,7 @@ async def test_headers(site: Site) -> None:
 
 
 async def test_nearest_entry_wins(live_server: Live, operators: Database) -> None:
-    """Edge case 38: of several tenants' entries the most exact one is meant, whoever came first."""
+    """Edge case 38: the most specific entry of all tenants wins, in any order of creation."""
     wide = await tenants.add(operators, "Wide", "wide", ["*.example.com"])
     near = await tenants.add(operators, "Near", "near", ["*.shop.example.com"])
     exact = await tenants.add(operators, "Exact", "exact", ["a.shop.example.com"])
@@ -144,7 +144,7 @@ async def test_nearest_entry_wins(live_server: Live, operators: Database) -> Non
 
 
 async def test_disabled(site: Site, operators: Database) -> None:
-    """Edge case 40: a disabled tenant's origin and tokens stop at once, and start at once again."""
+    """Edge case 40: disabling and enabling a tenant affects its origin and tokens at once."""
     await tenants.set_active(operators, site.slug, active=False)
     for answer in (
         await ask(site.live, ("Origin", site.origin)),
@@ -168,7 +168,7 @@ async def test_disabled(site: Site, operators: Database) -> None:
 async def test_removed_domain(
     site: Site, operators: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Edge case 40: a domain that was removed opens no session, cached or not."""
+    """Edge case 40: a removed domain opens no session, cached or not."""
     await tenants.remove_domain(operators, site.slug, site.origin)
     assert (await ask(site.live, ("Origin", site.origin))).status_code == 403
     assert await conversations(operators) == 1
@@ -176,7 +176,7 @@ async def test_removed_domain(
 
 
 async def test_removed_domain_renews_nothing(site: Site, operators: Database) -> None:
-    """Edge case 40: whoever has the domain now, another tenant or nobody, renews no old token."""
+    """Edge case 40: a removed domain refreshes no old token, also if another tenant has it now."""
     await tenants.add_domain(operators, site.slug, "https://kept.example")
     kept = Site(site.live, site.slug, site.tenant_id, "https://kept.example")
     await kept.open()
@@ -207,7 +207,7 @@ async def test_signed_out(site: Site, operators: Database) -> None:
 
 
 async def test_refresh(site: Site, operators: Database) -> None:
-    """A refresh gives another token to the same conversation, also after the first has expired."""
+    """A refresh returns a new token for the same conversation, also after the first expired."""
     before = site.session
     tokens = site.live.app.state.services.tokens
     tokens._clock = lambda: time.time() + 3600
@@ -224,7 +224,7 @@ async def test_refresh(site: Site, operators: Database) -> None:
 
 
 async def test_refresh_window(site: Site) -> None:
-    """Past the refresh window a session has expired for good; another origin never renews it."""
+    """After the refresh window a session is expired; another origin can never refresh it."""
     services = site.live.app.state.services
     hours = services.settings.widget_session_refresh_hours
     elsewhere = {**site.headers(), "Origin": "https://evil.example"}
@@ -236,7 +236,7 @@ async def test_refresh_window(site: Site) -> None:
 
 
 async def test_refresh_needs_an_origin(site: Site) -> None:
-    """Finding 6: a refresh without Origin, or with Referer in its place, is no browser's: 400."""
+    """A refresh without Origin, or with only a Referer, is a 400."""
     headers = {"Authorization": f"Bearer {site.session['token']}"}
     for extra in ({}, {"Referer": f"{site.origin}/"}):
         answer = await site.live.client.post(
@@ -254,7 +254,7 @@ async def test_refresh_needs_an_origin(site: Site) -> None:
 
 @pytest.mark.settings(widget_session_max_days=2, widget_session_refresh_hours=24)
 async def test_refreshes_do_not_chain_for_ever(site: Site) -> None:
-    """Finding 6: refreshed every 12 hours, a session ends WIDGET_SESSION_MAX_DAYS after opening."""
+    """However often it is refreshed, a session ends WIDGET_SESSION_MAX_DAYS after opening."""
     tokens, opened = site.live.app.state.services.tokens, time.time()
     for hours in (12, 24, 36, 47):
         tokens._clock = lambda hours=hours: opened + hours * 3600
@@ -271,7 +271,7 @@ async def test_refreshes_do_not_chain_for_ever(site: Site) -> None:
 
 
 async def test_closed_conversation(site: Site, operators: Database) -> None:
-    """A closed conversation takes no message and no refresh; it can still be read."""
+    """A closed conversation accepts no message and no refresh; it can still be read."""
     await operators.execute(
         "update conversations set status = 'closed' where id = $1", site.conversation_id
     )

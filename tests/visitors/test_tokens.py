@@ -1,4 +1,4 @@
-"""Widget tokens: what is a token, what it may say, and how long it counts."""
+"""Widget tokens: format, claims and lifetime."""
 
 import base64
 import hashlib
@@ -60,7 +60,7 @@ def part(value: Any) -> str:
 
 
 def sign(head: Any, said: Any, secret: str = SECRET) -> str:
-    """A token with any header and claims, signed as HS256."""
+    """A token with any header and claims, signed with HS256."""
     text = f"{part(head)}.{part(said)}"
     digest = hmac.new(secret.encode(), text.encode(), hashlib.sha256).digest()
     return f"{text}.{base64.urlsafe_b64encode(digest).decode().rstrip('=')}"
@@ -72,10 +72,20 @@ def header(**changes: Any) -> dict[str, Any]:
 
 
 def test_round_trip(tokens: Tokens) -> None:
-    """A token says what it was issued for."""
+    """Verifying a token returns what it was issued for."""
     token = tokens.issue(TENANT, CONVERSATION, ORIGIN, 3)
     assert tokens.verify(token) == Session(TENANT, CONVERSATION, ORIGIN, 3, NOW + TTL, 0, NOW)
     assert tokens.verify(sign(header(), claims())).generation == 1
+
+
+@pytest.mark.parametrize(("vouched_until", "opened_at"), [(0, None), (NOW + 60, NOW - 5)])
+def test_remembered_as_issued(
+    tokens: Tokens, clock: Clock, vouched_until: int, opened_at: int | None
+) -> None:
+    """The worker that issued a token and one that verifies it get the same session."""
+    token = tokens.issue(TENANT, CONVERSATION, ORIGIN, 3, vouched_until, opened_at)
+    other = Tokens(FixedKeys((SECRET,)), TTL, clock)
+    assert tokens.verify(token) == other.verify(token)
 
 
 @pytest.mark.parametrize(
@@ -105,13 +115,13 @@ def test_round_trip(tokens: Tokens) -> None:
     ],
 )
 def test_header(tokens: Tokens, changes: dict[str, Any]) -> None:
-    """Edge case 39: another algorithm, none, an unknown or odd kid: not a token of ours."""
+    """Edge case 39: another algorithm, none, an unknown or invalid kid: invalid_token."""
     with pytest.raises(errors.InvalidToken):
         tokens.verify(sign(header(**changes), claims()))
 
 
 def test_unsigned(tokens: Tokens) -> None:
-    """Edge case 39: alg none with no signature, and ours with none, are refused."""
+    """Edge case 39: alg none without a signature, and our header without one, are refused."""
     text = f"{part(header(alg='none'))}.{part(claims())}"
     for token in (text, f"{text}.", f"{part(header())}.{part(claims())}.", f"{text}.AA"):
         with pytest.raises(errors.InvalidToken):
@@ -127,7 +137,7 @@ def test_another_key(tokens: Tokens, secret: str) -> None:
 
 
 def test_another_algorithm_really_signed(tokens: Tokens) -> None:
-    """Edge case 39: HS512 with our own secret is still not what we issue."""
+    """Edge case 39: HS512 with our own secret is refused."""
     token = jwt.encode(claims(), SECRET * 2, algorithm="HS512", headers={"kid": key_id(SECRET)})
     with pytest.raises(errors.InvalidToken):
         tokens.verify(token)
@@ -155,13 +165,13 @@ def test_another_algorithm_really_signed(tokens: Tokens) -> None:
     ],
 )
 def test_form(tokens: Tokens, spoil: Any) -> None:
-    """Edge case 39: padding, other spellings, 5 KB and rubbish: not a token."""
+    """Edge case 39: padding, other spellings, 5 KB and garbage are refused."""
     with pytest.raises(errors.InvalidToken):
         tokens.verify(spoil(tokens.issue(TENANT, CONVERSATION, ORIGIN, 1)))
 
 
 def test_one_spelling(tokens: Tokens) -> None:
-    """Edge case 39: the unused bits of the last character make no second valid token."""
+    """Edge case 39: the unused bits of the last character do not make a second valid token."""
     token = tokens.issue(TENANT, CONVERSATION, ORIGIN, 1)
     alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
     for letter in alphabet.replace(token[-1], ""):
@@ -198,13 +208,13 @@ def test_one_spelling(tokens: Tokens) -> None:
     ],
 )
 def test_claims(tokens: Tokens, changes: dict[str, Any]) -> None:
-    """Edge case 39: our signature over claims of other types or values is invalid_claims."""
+    """Edge case 39: a valid signature over claims of other types or values: invalid_claims."""
     with pytest.raises(errors.InvalidClaims):
         tokens.verify(sign(header(), claims(**changes)))
 
 
 def test_claims_that_are_no_object(tokens: Tokens) -> None:
-    """Edge case 39: a signed array or text is no token."""
+    """Edge case 39: a signed array or text is refused."""
     others: tuple[Any, ...] = ([], "text", 5, None)
     for said in others:
         with pytest.raises(errors.AuthenticationError):
@@ -212,7 +222,7 @@ def test_claims_that_are_no_object(tokens: Tokens) -> None:
 
 
 def test_expiry(tokens: Tokens, clock: Clock) -> None:
-    """Edge case 39: a token counts until its expiry and a leeway of at most 60 s, cached or not."""
+    """Edge case 39: a token is valid until its expiry plus at most 60 s, cached or not."""
     assert LEEWAY_SECONDS <= 60
     token = tokens.issue(TENANT, CONVERSATION, ORIGIN, 1)
     clock.now = NOW + TTL + LEEWAY_SECONDS - 1
@@ -225,8 +235,8 @@ def test_expiry(tokens: Tokens, clock: Clock) -> None:
         Tokens(FixedKeys((SECRET,)), TTL, clock).verify(token)
 
 
-def test_vouching_ends(tokens: Tokens, clock: Clock) -> None:
-    """What a tenant vouched for is refreshed until it has to be said again, whatever the window."""
+def test_verified_sessions_expire(tokens: Tokens, clock: Clock) -> None:
+    """A verified session is refreshed only until its identity has to be presented again."""
     token = tokens.issue(TENANT, CONVERSATION, ORIGIN, 1, NOW + TTL)
     clock.now = NOW + TTL - 1
     assert tokens.verify_for_refresh(token, 10**6, 10**6).vouched_until == NOW + TTL
@@ -246,7 +256,7 @@ def test_refresh_window(tokens: Tokens, clock: Clock) -> None:
 
 
 def test_a_session_ends(tokens: Tokens, clock: Clock) -> None:
-    """Finding 6: however often it is refreshed, a session ends so long after it was opened."""
+    """However often it is refreshed, a session ends at its maximum age."""
     token = tokens.issue(TENANT, CONVERSATION, ORIGIN, 1)
     for hour in range(24):
         clock.now = NOW + hour * 3600
@@ -260,8 +270,8 @@ def test_a_session_ends(tokens: Tokens, clock: Clock) -> None:
         tokens.verify_for_refresh(token, 3600, 86400)
 
 
-def test_tokens_that_do_not_say_when_they_were_opened(tokens: Tokens, clock: Clock) -> None:
-    """Finding 6: a token of an earlier version counts as opened when it was issued."""
+def test_tokens_without_a_time_of_opening(tokens: Tokens, clock: Clock) -> None:
+    """A token of an earlier version, without a time of opening, counts from its issue."""
     old = claims()
     old.pop("opn", None)
     token = sign(header(), old)
@@ -269,7 +279,7 @@ def test_tokens_that_do_not_say_when_they_were_opened(tokens: Tokens, clock: Clo
 
 
 def test_rotation(clock: Clock) -> None:
-    """Edge case 39: the first secret signs, all verify, and one that is gone verifies no more."""
+    """Edge case 39: the first secret signs, all verify, and a removed one verifies no more."""
     old = Tokens(FixedKeys((OTHER,)), TTL, clock).issue(TENANT, CONVERSATION, ORIGIN, 1)
     both = Tokens(FixedKeys((SECRET, OTHER)), TTL, clock)
     both.verify(old)
@@ -280,7 +290,7 @@ def test_rotation(clock: Clock) -> None:
 
 
 def test_cache_is_bounded(tokens: Tokens, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many tokens are shown, a bounded number is remembered."""
+    """The number of cached tokens is bounded."""
     monkeypatch.setattr("hlas.visitors.tokens.CACHED", 10)
     for generation in range(50):
         tokens.verify(tokens.issue(TENANT, CONVERSATION, ORIGIN, generation))
@@ -288,7 +298,7 @@ def test_cache_is_bounded(tokens: Tokens, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_key_file(tmp_path: Path) -> None:
-    """Secrets are made once, private, and a rotation by another process is picked up."""
+    """Secrets are generated once, private, and a rotation by another process is noticed."""
     path = tmp_path / "data" / "widget-secrets.json"
     first = FileKeys(path)
     first.rotate()
@@ -305,7 +315,7 @@ def test_key_file(tmp_path: Path) -> None:
 
 
 def test_damaged_key_file(tmp_path: Path) -> None:
-    """A file that was damaged while the service runs does not end running sessions."""
+    """A key file that is damaged while the service runs does not end open sessions."""
     path = tmp_path / "widget-secrets.json"
     keys = FileKeys(path)
     keys.rotate()

@@ -1,5 +1,6 @@
 """The agent that answers visitors: a protocol from a question to an answer."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -14,6 +15,10 @@ class Question:
     conversation_id: str
     text: str
     language: Language
+    # Messages before it that have no answer either, oldest first.
+    earlier: tuple[str, ...] = ()
+    # 1, or more when a worker left the run behind, which may have paid for a model.
+    attempt: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,4 +34,5 @@ class Answer:
 class Agent(Protocol):
     """May be slow: the caller holds no connection and no lock while it waits."""
 
-    async def answer(self, question: Question) -> Answer: ...
+    async def answer(self, question: Question, say: Callable[[str], None]) -> Answer:
+        """`say` shows a piece of the answer to the visitor before the whole of it is known."""

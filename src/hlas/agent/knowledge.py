@@ -1,6 +1,7 @@
 """An agent that works offline: it answers from the tenant's own questions and answers."""
 
 import asyncio
+from collections.abc import Callable
 from weakref import WeakValueDictionary
 
 from hlas import errors, log
@@ -16,6 +17,8 @@ CONNECTIONS = 2
 STATEMENT_SECONDS = 0.5
 # Including the wait; after that the visitor gets the fallback sentence.
 ANSWER_SECONDS = 1.5
+# Of a visitor's messages in a row, so many of the last ones are answered.
+QUESTIONS = 3
 
 
 class KnowledgeAgent:
@@ -25,29 +28,31 @@ class KnowledgeAgent:
         self._database = database
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
-    async def answer(self, question: Question) -> Answer:
+    async def answer(self, question: Question, _: Callable[[str], None]) -> Answer:
+        """Answer each of the visitor's messages that the knowledge covers."""
+        found: dict[str, entries.Match] = {}
+        confidence = 0.0
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
-                found = await self._rank(question)
+                for text in (*question.earlier, question.text)[-QUESTIONS:]:
+                    best = next(iter(await self._rank(question, text)), None)
+                    confidence = max(confidence, best.confidence if best else 0.0)
+                    if best is not None and best.confidence >= THRESHOLD:
+                        found.setdefault(best.entry_id, best)
         except (TimeoutError, errors.Unavailable):
             log.warning("ranking_skipped")
-            found = []
         if not found:
-            return Answer(None, "knowledge", 0.0)
-        best = found[0]
-        if best.confidence < THRESHOLD:
-            return Answer(None, "knowledge", best.confidence)
-        return Answer(best.answer, "knowledge", best.confidence, (best.entry_id,))
+            return Answer(None, "knowledge", confidence)
+        answers = "\n\n".join(match.answer for match in found.values())
+        return Answer(answers, "knowledge", confidence, tuple(found))
 
-    async def _rank(self, question: Question) -> list[entries.Match]:
+    async def _rank(self, question: Question, text: str) -> list[entries.Match]:
         turn = self._turns.setdefault(question.tenant_id, asyncio.Lock())
         await turn.acquire()
         loop = asyncio.get_running_loop()
         started = loop.time()
         try:
-            return await entries.rank(
-                self._database, question.tenant_id, question.text, question.language
-            )
+            return await entries.rank(self._database, question.tenant_id, text, question.language)
         finally:
             # The next question waits as long as this one took, so that a tenant keeps the database
             # busy for at most half of the time.

@@ -1,20 +1,17 @@
--- name: read_question
--- One round trip before the agent: the tenant scope, whether the session is still valid, the key's
--- stored response, and the visitor's last message. response as text, so that a replay is byte-identical.
+-- name: read_reply
+-- One round trip: the tenant scope, whether the session is still valid, the key's stored response,
+-- the visitor's last message, and its answer. response as text, so that a replay is byte-identical.
 with scope as materialized (
     select set_config('app.tenant_id', $1::text, true)::uuid as tenant_id
 )
-select t.is_active, t.token_generation, t.fallback_text, t.language, c.status,
-       k.request_hash, k.response, m.seq, m.content
+select t.is_active, t.token_generation, c.status, c.handler, k.request_hash, k.response,
+       q.seq as asked, a.id::text as message_id, a.content, a.meta, r.state
 from scope s
 left join lateral (
-    select is_active, token_generation, fallback_text, ui_config ->> 'language' as language
-    from tenants
-    where id = s.tenant_id
-    offset 0
+    select is_active, token_generation from tenants where id = s.tenant_id offset 0
 ) as t on true
 left join lateral (
-    select status from conversations where tenant_id = s.tenant_id and id = $2 offset 0
+    select status, handler from conversations where tenant_id = s.tenant_id and id = $2 offset 0
 ) as c on true
 left join lateral (
     select request_hash, response::text as response
@@ -23,9 +20,29 @@ left join lateral (
     offset 0
 ) as k on true
 left join lateral (
-    select seq, content
+    select seq
     from messages
     where tenant_id = s.tenant_id and conversation_id = $2 and role = 'user'
     order by seq desc
     limit 1
-) as m on true
+) as q on true
+left join lateral (
+    select id, content, meta
+    from messages
+    where tenant_id = s.tenant_id and conversation_id = $2 and role = 'assistant' and seq > q.seq
+      and (meta ->> 'reply_to')::integer >= q.seq
+    order by seq
+    limit 1
+) as a on true
+left join lateral (
+    select state
+    from runs
+    where tenant_id = s.tenant_id and conversation_id = $2 and reply_to >= q.seq
+      and state <> 'cancelled'
+    order by reply_to desc
+    limit 1
+) as r on true
+
+-- name: store_response
+select request_hash, response::text as response, is_new
+from store_response($1, $2, $3, $4, $5)

@@ -1,1 +1,1 @@
-"""Thin routes: they read the request, call one function of a noun, and shape the answer."""
+"""Thin routes: they read the request, call one function of a noun, and shape the response."""

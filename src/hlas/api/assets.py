@@ -19,7 +19,7 @@ SHORT = "public, max-age=300"
 FOREVER = "public, max-age=31536000, immutable"
 REVALIDATE = "no-cache"
 
-# Any page may load the script, pages that isolate themselves (COEP) included.
+# Any page may load the script, including pages with cross-origin isolation (COEP).
 FOR_EVERY_SITE = {
     "Access-Control-Allow-Origin": "*",
     "Cross-Origin-Resource-Policy": "cross-origin",
@@ -32,14 +32,14 @@ CZECH = re.compile(r"\s*(cs|sk)\b", re.IGNORECASE)
 
 @router.api_route("/widget.js", methods=READ)
 async def widget(request: Request) -> Response:
-    """The stable address: follows upgrades within minutes."""
+    """The stable address, which serves a new version within minutes after an upgrade."""
     asset = await asyncio.to_thread(assets.widget)
     return answer(request, asset, SHORT, FOR_EVERY_SITE)
 
 
 @router.api_route("/widget/{version}/widget.js", methods=READ)
 async def pinned_widget(request: Request, version: str) -> Response:
-    """One version for ever: what an integrity attribute needs."""
+    """The immutable address of one version, for integrity attributes."""
     asset = await asyncio.to_thread(assets.widget)
     if version != asset.version:
         raise errors.NotFound
@@ -53,7 +53,7 @@ async def home() -> Response:
 
 @router.api_route("/demo", methods=READ)
 async def demo(request: Request) -> Response:
-    """In Czech for those whose first language is Czech or Slovak, in English for the rest."""
+    """Czech if the browser's first language is Czech or Slovak, otherwise English."""
     czech = CZECH.match(request.headers.get("accept-language", ""))
     name = DEMO_PAGES["/demo/cs" if czech else "/demo/en"]
     page = answer(request, assets.demo(name), REVALIDATE, DEMO_POLICY)
@@ -62,9 +62,9 @@ async def demo(request: Request) -> Response:
 
 
 def answer(request: Request, asset: Asset, caching: str, headers: dict[str, str]) -> Response:
-    """The asset in the form that the browser wants, or 304 when it has it."""
+    """The asset in an encoding that the browser accepts, or 304."""
     zipped = accepts_gzip(request.headers.get("accept-encoding", ""))
-    # A strong ETag names the exact bytes, so each form has its own.
+    # A strong ETag identifies the exact bytes, so each encoding has its own.
     etag = f'"{asset.version}-gzip"' if zipped else f'"{asset.version}"'
     common = {
         **headers,
@@ -89,7 +89,7 @@ def accepts_gzip(header: str) -> bool:
 
 
 def matches(header: str, version: str) -> bool:
-    """Whether If-None-Match names this asset, weakly or strongly, in either form."""
+    """Whether If-None-Match has an ETag of this asset, weak or strong, in either encoding."""
     if header.strip() == "*":
         return True
     tags = {tag.strip().removeprefix("W/").strip('"') for tag in header.split(",")}

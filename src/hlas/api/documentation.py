@@ -1,5 +1,6 @@
-"""The error shape in OpenAPI, so that no status is undocumented."""
+"""The error format in OpenAPI, so that no status is undocumented."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from pydantic import BaseModel, Field
@@ -9,7 +10,7 @@ class Problem(BaseModel):
     detail: str = Field(description="a stable code")
     message: str = Field(description="one sentence for people")
     request_id: str
-    errors: list[dict[str, Any]] | None = Field(
+    errors: list[dict[str, object]] | None = Field(
         None, description="places and kinds of what is invalid; with invalid_request only"
     )
 
@@ -35,19 +36,19 @@ def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
     return {status: {"model": Problem, "description": _MEANING[status]} for status in statuses}
 
 
-def takes(model: type[BaseModel]) -> dict[str, Any]:
-    """The body of a route that reads it by itself, once it knows who asks."""
+def takes(model: type[BaseModel]) -> dict[str, object]:
+    """The request body of a route that reads it itself, after authentication."""
     schema = model.model_json_schema()
-    schema = _inlined(schema, schema.pop("$defs", {}))
-    return {"requestBody": {"content": {"application/json": {"schema": schema}}, "required": True}}
+    inlined = _inline(schema, schema.pop("$defs", {}))
+    return {"requestBody": {"content": {"application/json": {"schema": inlined}}, "required": True}}
 
 
-def _inlined(schema: Any, definitions: dict[str, Any]) -> Any:
-    """References would point into the model's own document, which OpenAPI's is not."""
+def _inline(schema: object, definitions: Mapping[str, object]) -> object:
+    """Inline the references, which would point into the model's own document."""
     if isinstance(schema, list):
-        return [_inlined(item, definitions) for item in schema]
+        return [_inline(item, definitions) for item in schema]
     if not isinstance(schema, dict):
         return schema
     if "$ref" in schema:
-        return _inlined(definitions[schema["$ref"].rpartition("/")[2]], definitions)
-    return {name: _inlined(item, definitions) for name, item in schema.items()}
+        return _inline(definitions[schema["$ref"].rpartition("/")[2]], definitions)
+    return {name: _inline(item, definitions) for name, item in schema.items()}

@@ -1,6 +1,4 @@
-"""For load balancers, orchestrators and Prometheus."""
-
-from typing import Any
+"""Routes for load balancers, orchestrators and Prometheus."""
 
 from fastapi import APIRouter, Request, Response
 
@@ -15,12 +13,12 @@ router = APIRouter(tags=["operations"])
 
 
 @router.get("/health", summary="Whether the process runs")
-async def health(request: Request) -> dict[str, Any]:
+async def health(request: Request) -> dict[str, object]:
     services: Services = request.app.state.services
     tokens = request.headers.getlist("authorization")
     if not tokens or not probes.is_ours(services.tokens.secrets(), tokens):
         return {"status": "ok"}
-    # `hlas doctor` asks by which address it is limited, and whether background tasks run.
+    # `hlas doctor` asks for the address it is limited by and for the background tasks.
     return {
         "status": "ok",
         "seen": services.gate.seen(request.scope[REQUEST]),
@@ -30,9 +28,9 @@ async def health(request: Request) -> dict[str, Any]:
 
 @router.get("/ready", summary="Whether it can serve", responses=problems(503))
 async def ready(request: Request) -> dict[str, str]:
-    """The database answers and its schema is the one this code needs; at most a second ago.
+    """Whether the database responds and has this version's schema; checked at most once a second.
 
-    Not limited: the answer is shared, and a load balancer takes any other for a fault.
+    Not limited: the result is shared, and a load balancer would take a 429 for an outage.
     """
     services: Services = request.app.state.services
     if not await services.readiness.get():
@@ -48,7 +46,7 @@ async def ready(request: Request) -> dict[str, str]:
     dependencies=LIMITED,
 )
 async def metrics(request: Request) -> Response:
-    """At most a second old."""
+    """Metrics of all workers, at most a second old."""
     services: Services = request.app.state.services
     text = await services.metrics.page.get()
     return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")

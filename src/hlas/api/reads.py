@@ -1,4 +1,4 @@
-"""The limit on what costs more than a hash and needs no administrator's key."""
+"""The limit on requests without an administrator's key that cost more than a hash."""
 
 from fastapi import Depends, Request
 
@@ -8,7 +8,7 @@ from hlas.services import Services
 
 
 async def limit_reads(request: Request) -> None:
-    """Before the token is looked at and before any SQL: the address pays."""
+    """Consume the address's limit, before the token is verified and before any SQL."""
     services: Services = request.app.state.services
     await services.gate.consume(request.scope[REQUEST], READS)
 

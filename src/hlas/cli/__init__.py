@@ -55,7 +55,7 @@ class _Commands(TyperGroup):
 app = typer.Typer(
     name="hlas",
     cls=_Commands,
-    help="Hlas: chat and voice for websites. Start with `hlas serve`.",
+    help="Hlas: chat for websites. Start with `hlas serve`.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -83,14 +83,14 @@ def options(
 
 
 def main() -> None:
-    """Run a command; whatever goes wrong is one clear line and a non-zero exit."""
+    """Run a command. An error is one line and a non-zero exit status."""
     try:
         sys.exit(app(prog_name="hlas", standalone_mode=False))
     except NoArgsIsHelpError as error:
         error.show()
         sys.exit(error.exit_code)
     except ClickException as error:
-        typer.echo(f"hlas: {_sentence(error)}", err=True)
+        typer.echo(f"hlas: {_describe(error)}", err=True)
         sys.exit(error.exit_code)
     except typer.Abort:
         sys.exit("hlas: aborted")
@@ -102,8 +102,8 @@ def main() -> None:
 
 
 def _explain(error: Exception) -> str | None:
-    """One line for an operator; None for a defect of ours, whose traceback is needed."""
-    # Loaded by now, if the command got so far as to raise one of these.
+    """Describe an expected error in one line; None for a bug, which needs its traceback."""
+    # Already imported if the command could raise one of these.
     import asyncpg  # noqa: PLC0415
 
     from hlas.errors import HlasError, TenantError  # noqa: PLC0415
@@ -121,10 +121,10 @@ def _explain(error: Exception) -> str | None:
             return None
 
 
-def _sentence(error: ClickException) -> str:
-    """What is wrong with the words of a command, in one line, and where its words are listed."""
-    told = " ".join(error.format_message().split()).rstrip(".")
-    told = told[:1].lower() + told[1:]
+def _describe(error: ClickException) -> str:
+    """Describe a usage error in one line, with the command that shows the help."""
+    text = " ".join(error.format_message().split()).rstrip(".")
+    text = text[:1].lower() + text[1:]
     if isinstance(error, UsageError) and error.ctx is not None:
-        told += f"; see `{error.ctx.command_path} --help`"
-    return told
+        text += f"; see `{error.ctx.command_path} --help`"
+    return text

@@ -90,7 +90,7 @@ def audit(
         return found
 
     found = with_operators(work)
-    show(found, as_json=as_json, text="\n".join(map(_line, found)) or "Nothing was changed yet.")
+    show(found, as_json=as_json, text="\n".join(map(_line, found)) or "No changes yet.")
 
 
 def _line(event: Event) -> str:

@@ -57,7 +57,7 @@ def database_url(settings: Settings, *, make: bool = False) -> Iterator[str]:
         require_database(settings)
     elif is_missing(settings):
         typer.echo(f"Creating a database in {settings.data_dir.resolve()}.", err=True)
-    with embedded.running(settings.data_dir) as server:
+    with embedded.open_server(settings.data_dir) as server:
         yield server.url
 
 

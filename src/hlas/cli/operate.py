@@ -3,10 +3,10 @@
 import asyncio
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO
+from typing import Annotated, BinaryIO, Protocol
 from uuid import UUID
 
 import typer
@@ -55,7 +55,7 @@ def cleanup(*, as_json: AsJson = False) -> None:
     lines.append(f"Removed {keys} idempotency keys older than {hours} hours.")
     show(
         {
-            "retention": {slug: done.told() for slug, done in retired.items()},
+            "retention": {slug: done.to_dict() for slug, done in retired.items()},
             "idempotency_keys": keys,
         },
         as_json=as_json,
@@ -80,7 +80,7 @@ def export(
 
     async def work(operators: Database) -> None:
         whose = await find_subject(operators, tenant, visitor or None)
-        # Visitors come first. Only now, so that a database we started does not inherit it.
+        # Lower the priority below the server's. Not earlier: a database we started inherits it.
         os.nice(10)
         with (
             _progress("Exporting", await count_data(operators, whose)) as progress,
@@ -98,7 +98,7 @@ def export(
 
 @contextmanager
 def _open_output(path: Path | None) -> Iterator[BinaryIO]:
-    """Standard output, or a file that only its owner reads and that gets its name when complete."""
+    """Standard output, or a file of mode 0600 that is renamed into place when it is complete."""
     if path is None:
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
@@ -147,20 +147,27 @@ def erase(
     work = erasure.anonymise if anonymise else erasure.erase
     done = with_operators(_prepare_erasure(tenant, visitor, conversation, work, yes=yes))
     verb = "Anonymised" if anonymise else "Erased"
-    show(done.told(), as_json=as_json, text=f"{verb} {_words(done)} of {tenant}.")
+    show(done.to_dict(), as_json=as_json, text=f"{verb} {_words(done)} of {tenant}.")
+
+
+class Erasure(Protocol):
+    """Erases or anonymises a visitor's data."""
+
+    async def __call__(
+        self, operators: Database, subject: Subject, *, on_progress: Progress
+    ) -> Count: ...
 
 
 def _prepare_erasure(
-    tenant: str, visitor: str | None, conversation: UUID | None, work: Any, *, yes: bool
-) -> Callable[[Database], Any]:
+    tenant: str, visitor: str | None, conversation: UUID | None, work: Erasure, *, yes: bool
+) -> Callable[[Database], Awaitable[Count]]:
     async def run(operators: Database) -> Count:
         whose: Subject = await find_subject(operators, tenant, visitor, conversation)
         found = await count_data(operators, whose)
         if not yes:
             _ask(f"{_words(found)} of {tenant}: continue? This cannot be undone.")
         with _progress("Working", found) as progress:
-            done: Count = await work(operators, whose, on_progress=progress)
-            return done
+            return await work(operators, whose, on_progress=progress)
 
     return run
 
@@ -223,8 +230,8 @@ def restore(
     show(
         found,
         as_json=as_json,
-        text=f"Restored {found['tenants']} tenants, {found['conversations']} conversations and "
-        f"{found['messages']} messages. Restore only files you trust: administrators' keys came "
+        text=f"Restored {found.tenants} tenants, {found.conversations} conversations and "
+        f"{found.messages} messages. Restore only files you trust: administrators' keys came "
         "from this one.",
     )
 
@@ -291,7 +298,7 @@ def _is_unasked(one: Finding, url: str | None, page: str | None) -> bool:
     """Whether a check was skipped only because --page or --url was not given."""
     needs_page, needs_url = (
         one.name in {"allowlist", "page", "cors"},
-        one.name in {"address", "background", "cors"},
+        one.name in {"address", "background", "stream", "cors"},
     )
     unnamed = (needs_page and page is None) or (needs_url and url is None)
     return unnamed and one.status == "skip"

@@ -152,7 +152,7 @@ def _run(
     forget = share_between_workers(Path(directory))
     try:
         config = server.config("hlas.app:from_environment", factory=True, workers=workers)
-        multiprocess.Process = _Worker  # type: ignore[misc]  # uvicorn has no other way to say so
+        multiprocess.Process = _Worker  # type: ignore[misc]  # uvicorn has no option for it
         several = _SeveralWorkers(config, sockets=[listener])
         several.welcome = welcome
         several.run()

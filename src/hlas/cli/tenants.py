@@ -8,7 +8,7 @@ import typer
 from hlas.cli.database import AsJson, show, with_operators
 from hlas.store.db import Database
 from hlas.tenants import tenants, visitor_keys
-from hlas.tenants.tenants import IdentityMode, Tenant
+from hlas.tenants.tenants import Handler, IdentityMode, Tenant
 from hlas.visitors.origins import LOCAL_HOSTS, AllowedDomain
 
 tenant = typer.Typer(
@@ -41,7 +41,7 @@ def add_tenant(
     *,
     as_json: AsJson = False,
 ) -> None:
-    """Add a tenant, and a database where there is none yet."""
+    """Add a tenant. Creates the embedded database if there is none."""
 
     async def work(operators: Database) -> Tenant:
         added = await tenants.add(operators, name, slug, domain or [])
@@ -53,10 +53,10 @@ def add_tenant(
 
 
 async def _warn(operators: Database, slug: str, domains: Sequence[str]) -> None:
-    """Name other tenants' domains that take pages of these."""
+    """Warn about other tenants' domains that take precedence over these."""
     for one in await tenants.find_preceding_domains(operators, slug, domains):
-        order = f"{one.other_domain} of {one.other_slug} goes before {one.domain}"
-        typer.echo(f"note: {order}; what both match is {one.other_slug}'s", err=True)
+        order = f"{one.other_domain} of {one.other_slug} takes precedence over {one.domain}"
+        typer.echo(f"note: {order}; pages that match both belong to {one.other_slug}", err=True)
 
 
 def _list_next_steps(slug: str, domains: Sequence[str]) -> str:
@@ -136,6 +136,25 @@ def identity(
     show({"slug": slug, "identity_mode": mode}, as_json=as_json, text=text)
 
 
+@tenant.command()
+def handler(
+    slug: Slug,
+    who: Annotated[
+        Handler, typer.Argument(metavar="WHO", help="Who answers new conversations: agent, human.")
+    ],
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """Let the agent or people answer new conversations.
+
+    Conversations that are open keep their handler.
+    """
+    with_operators(lambda operators: tenants.update(operators, slug, {"handler": who}))
+    answering = "the agent answers" if who == "agent" else "people answer"
+    text = f"{slug}: {answering} new conversations."
+    show({"slug": slug, "handler": who}, as_json=as_json, text=text)
+
+
 @tenant.command("sign-out")
 def sign_out(slug: Slug, *, as_json: AsJson = False) -> None:
     """End every visitor's session of a tenant at once."""
@@ -152,7 +171,9 @@ def remove(
 ) -> None:
     """Delete a tenant with all its conversations and messages."""
     if not yes:
-        typer.confirm(f"Delete {slug} with all its conversations for good?", abort=True)
+        typer.confirm(
+            f"Delete {slug} with all its conversations? This cannot be undone.", abort=True
+        )
     with_operators(lambda operators: tenants.remove(operators, slug))
     show({"slug": slug}, as_json=as_json, text=f"Removed {slug}.")
 

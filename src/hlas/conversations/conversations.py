@@ -1,4 +1,4 @@
-"""Conversations as administrators see them: search, read and close."""
+"""Conversations as administrators see them: search, read, take over, hand back, close."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -11,6 +11,7 @@ from hlas.conversations.messages import Role
 from hlas.errors import NotFound
 from hlas.store.db import Database, Queries, Row
 from hlas.tenants.audit import COMMAND_LINE, Change, record
+from hlas.tenants.tenants import Handler
 
 queries = Queries.beside(__file__)
 
@@ -36,6 +37,7 @@ class Summary:
 
     id: UUID
     status: Status
+    handler: Handler
     visitor_id: str | None
     is_verified: Verified
     origin: str
@@ -50,6 +52,7 @@ class Summary:
         return cls(
             id=UUID(str(row["id"])),
             status=row["status"],
+            handler=row["handler"],
             visitor_id=row["visitor_id"],
             is_verified=row["is_verified"],
             origin=row["origin"],
@@ -64,6 +67,7 @@ class Summary:
 class Conversation:
     id: UUID
     status: Status
+    handler: Annotated[Handler, Field(description="who answers")]
     visitor_id: str | None
     is_verified: Verified
     origin: str
@@ -77,6 +81,7 @@ class Conversation:
         return cls(
             id=UUID(str(row["id"])),
             status=row["status"],
+            handler=row["handler"],
             visitor_id=row["visitor_id"],
             is_verified=row["is_verified"],
             origin=row["origin"],
@@ -195,6 +200,35 @@ async def close(
             target = str(conversation_id)
             await record(connection, change, tenant_id, "conversation.close", target, before, after)
     return closed
+
+
+async def set_handler(
+    database: Database,
+    tenant_id: UUID,
+    conversation_id: UUID,
+    handler: Handler,
+    change: Change = COMMAND_LINE,
+) -> Conversation:
+    """Take a conversation over, or hand it back. No answer of a run from before can follow."""
+    async with database.transaction() as connection:
+        before = await connection.fetchval(queries.lock_conversation, tenant_id, conversation_id)
+        if before is not None and before != handler:
+            await connection.execute(queries.set_handler, tenant_id, conversation_id, handler)
+            await connection.execute(queries.cancel_runs, tenant_id, conversation_id)
+            await record(
+                connection,
+                change,
+                tenant_id,
+                "conversation.handler",
+                str(conversation_id),
+                {"handler": before},
+                {"handler": handler},
+            )
+        if before is not None and handler == "agent":
+            # In this transaction: nobody would start it if this process ended now.
+            await connection.execute(queries.start_run, tenant_id, conversation_id)
+        row = await connection.fetchrow(queries.conversation_by_id, tenant_id, conversation_id)
+    return _require(row)
 
 
 def _first_id(moment: datetime) -> UUID:

@@ -4,7 +4,7 @@
 -- would pay for it: a conversation's messages are read by their primary key, and `limit 1` keeps
 -- the planner from scanning all messages instead.
 with examined as materialized (
-    select id, status, visitor_id, is_verified, origin, last_seq, last_message_at, created_at
+    select id, status, handler, visitor_id, is_verified, origin, last_seq, last_message_at, created_at
     from conversations
     where tenant_id = $1 and id >= $2 and id < $3
       and ($4::text is null or status = $4)
@@ -51,7 +51,7 @@ cross join lateral (
 ) as m
 
 -- name: conversation_by_id
-select id, status, visitor_id, is_verified, origin, meta, last_seq, last_message_at, created_at
+select id, status, handler, visitor_id, is_verified, origin, meta, last_seq, last_message_at, created_at
 from conversations
 where tenant_id = $1 and id = $2
 
@@ -66,3 +66,18 @@ limit $4
 -- The writer locks the row: a concurrent message is stored before, or finds it closed.
 update conversations set status = 'closed'
 where tenant_id = $1 and id = $2 and status = 'open'
+
+-- name: lock_conversation
+-- The writer skips conversations that are locked and tries them again.
+select handler from conversations where tenant_id = $1 and id = $2 for no key update
+
+-- name: set_handler
+update conversations set handler = $3, handler_epoch = handler_epoch + 1
+where tenant_id = $1 and id = $2
+
+-- name: cancel_runs
+update runs set state = 'cancelled'
+where tenant_id = $1 and conversation_id = $2 and state in ('waiting', 'running')
+
+-- name: start_run
+select start_run($1, $2)

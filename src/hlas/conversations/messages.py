@@ -14,7 +14,8 @@ from pydantic_core import PydanticCustomError
 from hlas import errors
 from hlas.payloads import Metadata, invalid, loads
 from hlas.store.db import Database, Queries
-from hlas.store.writer import Draft, Refusal, Writer, Written
+from hlas.store.drafts import Draft, Refusal, Written
+from hlas.store.writer import Writer
 from hlas.visitors.sessions import require_standing
 from hlas.visitors.tokens import Session
 
@@ -31,6 +32,8 @@ REFUSALS: Final[dict[Refusal, type[errors.HlasError]]] = {
     Refusal.CONVERSATION_CLOSED: errors.ConversationClosed,
     Refusal.TENANT_INACTIVE: errors.TenantInactive,
     Refusal.SESSION_REVOKED: errors.SessionRevoked,
+    Refusal.TAKEN_OVER: errors.TakenOver,
+    Refusal.RUN_LOST: errors.TakenOver,
     Refusal.KEY_CONFLICT: errors.IdempotencyKeyConflict,
     Refusal.IN_PROGRESS: errors.IdempotencyInProgress,
     Refusal.UNAVAILABLE: errors.Unavailable,
@@ -66,8 +69,12 @@ class NewMessage(BaseModel):
 
     @classmethod
     def parse(cls, body: bytes, longest: int) -> "NewMessage":
+        return cls.check(loads(body), longest)
+
+    @classmethod
+    def check(cls, content: object, longest: int) -> "NewMessage":
         try:
-            return cls.model_validate(loads(body), context={"longest": longest})
+            return cls.model_validate(content, context={"longest": longest})
         except ValidationError as error:
             kinds = {problem["type"] for problem in error.errors()}
             if kinds == {"invalid_text"}:
@@ -102,6 +109,18 @@ def parse_key(headers: Sequence[str]) -> str | None:
 async def create(writer: Writer, session: Session, message: NewMessage, key: str | None) -> Written:
     """Store a visitor's message, or replay what the same key stored before."""
     return await store(writer, _draft(session, message, key))
+
+
+async def create_as_operator(
+    writer: Writer, tenant_id: str, conversation_id: str, message: NewMessage, key: str | None
+) -> Written:
+    """Store an operator's message, which takes the conversation over."""
+    session = Session(tenant_id, conversation_id, "", generation=0, expires_at=0)
+    if key is not None:
+        # No visitor's key has a space, so neither can use up or replay a key of the other.
+        key = f"operator {hashlib.sha256(key.encode()).hexdigest()}"
+    draft = _draft(session, message, key)._replace(role="operator", generation=None)
+    return await store(writer, draft)
 
 
 async def store(writer: Writer, draft: Draft) -> Written:

@@ -1,1 +1,1 @@
-"""Checks of an installation, and what to do about them."""
+"""Checks of an installation, and how to fix what they find."""

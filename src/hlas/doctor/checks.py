@@ -1,4 +1,4 @@
-"""Checks of an installation, one for each thing that goes wrong, and how to fix it."""
+"""The checks of `hlas doctor`, one for each common problem, and how to fix it."""
 
 import math
 import shutil
@@ -8,11 +8,11 @@ import zlib
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import asyncpg
 
-from hlas.doctor import website
+from hlas.doctor import streams, website
 from hlas.doctor.finding import Finding, Status
 from hlas.doctor.website import Service
 from hlas.settings import ConfigurationError, Settings
@@ -35,13 +35,13 @@ CLOCK_SECONDS = 5.0
 LITTLE_SPACE = 2 * 2**30
 NO_SPACE = 256 * 2**20
 
-_TELLING = ("secret", "password", "changeme", "change-me", "example", "insecure", "12345678")
-# Addresses of others: whoever trusts these trusts everybody.
-_STRANGERS = ("1.1.1.1", "8.8.8.8", "93.184.215.14", "2606:4700:4700::1111")
+_GUESSABLE = ("secret", "password", "changeme", "change-me", "example", "insecure", "12345678")
+# Public addresses of unrelated hosts. To trust more than one of them is to trust everyone.
+_UNRELATED = ("1.1.1.1", "8.8.8.8", "93.184.215.14", "2606:4700:4700::1111")
 
 
 class Usage(Protocol):
-    """Of a disk, in bytes."""
+    """Disk usage in bytes."""
 
     @property
     def free(self) -> int: ...
@@ -50,7 +50,7 @@ class Usage(Protocol):
 async def examine(
     settings: Settings, url: str | None, *, service: str | None = None, page: str | None = None
 ) -> list[Finding]:
-    """All checks, in the order in which to fix things; without `url` there is no database."""
+    """Run all checks, in the order in which to fix problems. Without `url` there is no database."""
     logins = Logins.from_settings(settings, url) if url else None
     found = await examine_database(logins) if logins else [_no_database(settings)]
     found += [
@@ -61,7 +61,11 @@ async def examine(
         await check_allowlist(logins, page),
     ]
     seen = Service(service, _signing_secret(settings)) if service else None
-    found += [await check_address(settings, seen), await check_background(seen)]
+    found += [
+        await check_address(settings, seen),
+        await check_background(seen),
+        await streams.check(logins, seen),
+    ]
     return found + await website.examine(seen, page)
 
 
@@ -230,7 +234,7 @@ def _missing_secret(settings: Settings) -> Finding:
 
 
 def _has_secret(settings: Settings) -> bool:
-    """Asking for the file's secrets would make them."""
+    """Whether there is a secret. Looks for the file only, because reading it would create it."""
     file = settings.data_dir / "widget-secrets.json"
     return bool(settings.signing_secrets) or (settings.embedded and file.exists())
 
@@ -240,12 +244,12 @@ def _signing_secret(settings: Settings) -> str:
 
 
 def is_weak(secret: str) -> bool:
-    """By its looks: too little variety, repetition, or the words people write into examples."""
+    """A heuristic: too little variety, repetition, or words that people use in examples."""
     length = len(secret)
     shares = [count / length for count in Counter(secret).values()]
     bits = -sum(share * math.log2(share) for share in shares) * length
     repeats = len(zlib.compress(secret.encode(), 9)) < 0.8 * length
-    return bits < SECRET_BITS or repeats or any(word in secret.lower() for word in _TELLING)
+    return bits < SECRET_BITS or repeats or any(word in secret.lower() for word in _GUESSABLE)
 
 
 def check_limits(settings: Settings) -> Finding:
@@ -254,9 +258,7 @@ def check_limits(settings: Settings) -> Finding:
             "limits", "warn", "limits are counted but not enforced", "set RATE_LIMIT_ENFORCE=true"
         )
     off = [
-        name.upper()
-        for name in type(settings).model_fields
-        if name.startswith("rate_limit_") and getattr(settings, name) is None
+        name.upper() for name, value in settings if name.startswith("rate_limit_") and value is None
     ]
     if off:
         fix = f"set {', '.join(off)}, unless that is what you want"
@@ -265,7 +267,7 @@ def check_limits(settings: Settings) -> Finding:
 
 
 def check_disk(path: Path, usage: Callable[[Path], Usage] = shutil.disk_usage) -> Finding:
-    # DATA_DIR may not be there yet; its disk is that of the directory it will be made in.
+    # DATA_DIR may not exist yet; then the nearest parent that exists is on the same disk.
     place = next((one for one in (path, *path.resolve().parents) if one.exists()), path)
     free = usage(place).free
     found = f"{free / 2**30:.1f} GiB free for {path}"
@@ -278,10 +280,10 @@ def check_disk(path: Path, usage: Callable[[Path], Usage] = shutil.disk_usage) -
 async def check_redis(settings: Settings) -> Finding:
     if not settings.redis_url:
         return Finding("redis", "skip", "REDIS_URL is empty: each process keeps its own limits")
-    from redis.asyncio import Redis  # noqa: PLC0415  # only for those who use it
+    from redis.asyncio import Redis  # noqa: PLC0415  # loaded only when Redis is used
     from redis.exceptions import RedisError  # noqa: PLC0415  # the same
 
-    client: Any = Redis.from_url(settings.redis_url, socket_timeout=3, socket_connect_timeout=3)
+    client: Redis = Redis.from_url(settings.redis_url, socket_timeout=3, socket_connect_timeout=3)
     try:
         before = time.time()
         seconds, micros = await client.time()
@@ -300,7 +302,7 @@ async def check_redis(settings: Settings) -> Finding:
         clock = compare_clocks("Redis", ahead)
         return Finding("redis", "warn", clock.found, clock.fix)
     if policy not in {"noeviction", "volatile-ttl"}:
-        fix = "give it memory enough and set maxmemory-policy noeviction"
+        fix = "give it enough memory and set maxmemory-policy noeviction"
         return Finding("redis", "warn", f"it may evict limits ({policy})", fix)
     return Finding("redis", "ok", "it answers, and shares limits between all processes")
 
@@ -326,7 +328,7 @@ async def check_allowlist(logins: Logins | None, page: str | None) -> Finding:
         finally:
             await connection.close()
     except (*AWAY, ConfigurationError):
-        return Finding("allowlist", "skip", "the database cannot be asked")
+        return Finding("allowlist", "skip", "the database cannot be queried")
     if row is None:
         fix = f"hlas domain add SLUG {origin}"
         return Finding("allowlist", "fail", f"no tenant allows {origin}", fix)
@@ -337,9 +339,9 @@ async def check_allowlist(logins: Logins | None, page: str | None) -> Finding:
 
 
 async def check_address(settings: Settings, service: Service | None) -> Finding:
-    """By which address the service would limit a request from here, asked as visitors ask."""
+    """Check which address the service would limit a request from here by."""
     trusted = settings.trusted_proxies
-    if sum(trusted.trust(stranger) for stranger in _STRANGERS) > 1:
+    if sum(trusted.trust(address) for address in _UNRELATED) > 1:
         return Finding(
             "address",
             "fail",
@@ -352,7 +354,7 @@ async def check_address(settings: Settings, service: Service | None) -> Finding:
 
 
 async def check_background(service: Service | None) -> Finding:
-    """Whether the background tasks of the worker that answers run."""
+    """Check that the background tasks of the worker that answers are running."""
     if service is None:
         return Finding("background", "skip", "the service's address was not given with --url")
     return await website.check_background(service)

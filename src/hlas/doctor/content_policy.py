@@ -1,4 +1,4 @@
-"""Whether a page's Content-Security-Policy lets a script be loaded or an address be reached."""
+"""Whether a page's Content-Security-Policy allows a script or a connection."""
 
 import re
 from collections.abc import Sequence
@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 from hlas.visitors.origins import Origin
 
-# Which directive decides; the first that a policy has.
+# The first of these directives that a policy has decides.
 SCRIPT = ("script-src-elem", "script-src", "default-src")
 CONNECT = ("connect-src", "default-src")
 
@@ -18,7 +18,7 @@ _HOST = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What the page wants to use: an address, and for a script what its tag says."""
+    """The address that the page uses, and for a script the attributes of its tag."""
 
     url: str
     page: Origin
@@ -26,8 +26,8 @@ class Wanted:
     integrity: str = ""
 
 
-def blocking(policies: Sequence[str], directives: Sequence[str], wanted: Wanted) -> str | None:
-    """The directive that is in the way; every policy of a page has to agree."""
+def find_blocking(policies: Sequence[str], directives: Sequence[str], wanted: Wanted) -> str | None:
+    """The directive that blocks it, or None. Every policy of the page must allow it."""
     for policy in policies:
         rules = _parse(policy)
         name = next((directive for directive in directives if directive in rules), None)
@@ -46,7 +46,7 @@ def _parse(policy: str) -> dict[str, list[str]]:
     for part in policy.split(";"):
         words = part.split()
         if words:
-            # Of two directives with one name, the first counts.
+            # If a directive is repeated, the first one counts.
             rules.setdefault(words[0].lower(), words[1:])
     return rules
 
@@ -57,7 +57,7 @@ def _allows(sources: list[str], wanted: Wanted, *, script: bool) -> bool:
         marks |= {f"'{digest}'" for digest in wanted.integrity.split()}
         if marks & set(sources):
             return True
-        # With it, a browser ignores every source that names a place.
+        # A browser then ignores every source that is a host or a scheme.
         if "'strict-dynamic'" in sources:
             return False
     return any(_matches(source, wanted) for source in sources)

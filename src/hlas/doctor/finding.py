@@ -17,7 +17,7 @@ class Finding:
         return asdict(self)
 
     def printable(self) -> Self:
-        """Safe on a terminal: it may quote a page, which must not move the cursor or the text."""
+        """Escaped for a terminal, because a finding may quote an untrusted page."""
         return replace(self, found=_printable(self.found), fix=_printable(self.fix))
 
 

@@ -1,10 +1,10 @@
-"""The token with which `hlas doctor` asks a running service about itself."""
+"""The token that authenticates `hlas doctor` to a running service."""
 
 import time
 from collections.abc import Sequence
-from typing import Any
 
 import jwt
+from jwt.types import Options
 
 ALGORITHM = "HS256"
 # Differs from the audience of visitors' tokens, so that neither works as the other.
@@ -18,14 +18,14 @@ def issue(secret: str) -> str:
 
 
 def is_ours(secrets: Sequence[str], headers: Sequence[str]) -> bool:
-    """Whether a request carries a token that was signed with one of our secrets for this."""
+    """Whether a request carries a doctor's token, signed with one of our secrets."""
     if len(headers) != 1 or not headers[0].startswith("Bearer "):
         return False
     return any(_verifies(secret, headers[0].removeprefix("Bearer ")) for secret in secrets)
 
 
 def _verifies(secret: str, token: str) -> bool:
-    options: Any = {"require": ["aud", "exp"]}
+    options: Options = {"require": ["aud", "exp"]}
     try:
         jwt.decode(token, secret, [ALGORITHM], audience=AUDIENCE, leeway=SECONDS, options=options)
     except jwt.InvalidTokenError:

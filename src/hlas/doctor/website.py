@@ -50,7 +50,7 @@ class Task(BaseModel):
 
 
 class Health(BaseModel):
-    """What the service tells its doctor; anybody else is told neither."""
+    """What the service reports to the doctor, and to nobody else."""
 
     seen: Seen | None = None
     background: dict[str, Task] | None = None
@@ -62,7 +62,7 @@ def origin_of(url: str) -> Origin | None:
 
 
 async def check_address(service: Service) -> Finding:
-    """By which address the service would limit us."""
+    """Check which address the service would limit our requests by."""
     asked = await _ask("address", service)
     if isinstance(asked, Finding):
         return asked
@@ -82,19 +82,19 @@ async def check_background(service: Service) -> Finding:
     # `address` says why a service does not answer us; an older version has no such list.
     tasks = None if isinstance(asked, Finding) else asked[0].background
     if tasks is None:
-        return Finding("background", "skip", "the service did not tell which background tasks run")
+        return Finding("background", "skip", "the service did not report its background tasks")
     failures = [f"{name} {task.failures}" for name, task in tasks.items() if task.failures]
     stopped = [name for name, task in tasks.items() if not task.is_running]
-    told = f"; failures since its start: {', '.join(failures)}" if failures else ""
+    history = f"; failures since its start: {', '.join(failures)}" if failures else ""
     if stopped:
-        found = f"{', '.join(stopped)} failed and will be started again{told}"
+        found = f"{', '.join(stopped)} failed and will be started again{history}"
         fix = "look for `background_failed` in the log: it names the error and its place"
         return Finding("background", "fail", found, fix)
-    return Finding("background", "ok", f"all {len(tasks)} background tasks run{told}")
+    return Finding("background", "ok", f"all {len(tasks)} background tasks run{history}")
 
 
 async def _ask(name: str, service: Service) -> tuple[Health, Message] | Finding:
-    """Ask the service about itself; it tells only those who know its secret."""
+    """Query the service, which answers only callers that know a signing secret."""
     if origin_of(service.url) is None:
         return Finding(
             name,
@@ -168,7 +168,7 @@ class _Page(HTMLParser):
 
 
 async def examine(service: Service | None, page: str | None) -> list[Finding]:
-    """Whether a browser on that page lets the widget load and send."""
+    """Check whether a browser on that page lets the widget load and send."""
     if page is None:
         return [
             Finding("page", "skip", "no page was given with --page"),
@@ -261,13 +261,13 @@ def _find_blocking(
 ) -> str | None:
     tag = Wanted(source, page, script.get("nonce", ""), script.get("integrity", ""))
     api = Wanted(f"{target}/widget/session", page)
-    return content_policy.blocking(policies, content_policy.SCRIPT, tag) or content_policy.blocking(
-        policies, content_policy.CONNECT, api
-    )
+    return content_policy.find_blocking(
+        policies, content_policy.SCRIPT, tag
+    ) or content_policy.find_blocking(policies, content_policy.CONNECT, api)
 
 
 async def check_cors(service: Service, origin: Origin) -> Finding:
-    """The preflight that a browser sends before a message."""
+    """Send the preflight that a browser sends before a message."""
     try:
         answer = await fetch(
             service.at("/widget/messages"),

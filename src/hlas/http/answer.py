@@ -2,7 +2,7 @@
 
 import time
 from functools import lru_cache
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import orjson
 
@@ -19,12 +19,31 @@ JSON: Header = (b"content-type", b"application/json")
 PRIVATE = (JSON, (b"cache-control", b"no-store"))
 
 
+class Sink(Protocol):
+    """Takes a body piece by piece."""
+
+    def write(self, data: bytes) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Stream(Protocol):
+    """A body that goes on after the headers, from whoever has something to write."""
+
+    def open(self, sink: Sink) -> None:
+        """The headers have been sent."""
+
+    def close(self) -> None:
+        """The client has gone, or the server stops; harmless when it has ended."""
+
+
 class Answer(NamedTuple):
     """What a route has to say; the headers that every answer has are added by `Finish`."""
 
     status: int
     headers: tuple[Header, ...]
     body: bytes
+    stream: Stream | None = None
 
 
 def render(error: Exception, request_id: str) -> Answer:

@@ -20,10 +20,9 @@ def check(request: Request, largest: int) -> None:
         # Plain digits, few of them: the server refuses any other length.
         if int(value) > (largest * 3 if has_form else largest):
             raise PayloadTooLarge
-    if request.has(b"content-encoding"):
-        for value in request.raw(b"content-encoding"):
-            if value.strip().lower() not in {b"", b"identity"}:
-                raise UnsupportedMediaType
+    for value in request.raw(b"content-encoding"):
+        if value.strip().lower() not in {b"", b"identity"}:
+            raise UnsupportedMediaType
     for value in request.raw(b"content-type"):
         if value != b"application/json" or has_form:
             _require_utf8(value, FORM if has_form else "application/json")

@@ -16,7 +16,7 @@ PREFLIGHT: Headers = (
     (b"access-control-allow-methods", b"GET, POST"),
     (
         b"access-control-allow-headers",
-        b"Authorization, Content-Type, Idempotency-Key, X-Request-Id",
+        b"Authorization, Content-Type, Idempotency-Key, Last-Event-ID, X-Request-Id",
     ),
     (b"access-control-max-age", b"7200"),
 )

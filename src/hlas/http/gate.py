@@ -126,21 +126,19 @@ class Gate:
 
     def find_address(self, caller: Caller) -> str | None:
         """Whose requests these are counted as."""
-        if caller.address is None:
-            caller.address = self._remember(caller.peer or None, caller.values(b"x-forwarded-for"))
-        return caller.address
-
-    def _remember(self, peer: str | None, forwarded: Sequence[str]) -> str | None:
-        known = peer, ",".join(forwarded) if forwarded else ""
-        try:
-            return self._addresses[known]
-        except KeyError:
-            address = self._find_address(peer, forwarded)
+        if caller.address is not None:
+            return caller.address
+        peer, forwarded = caller.peer or None, caller.values(b"x-forwarded-for")
+        known = peer, ",".join(forwarded)
+        if known in self._addresses:
+            caller.address = self._addresses[known]
+            return caller.address
+        caller.address = self._find_address(peer, forwarded)
         if len(known[1]) <= REMEMBERED_CHARACTERS:
             if len(self._addresses) >= REMEMBERED_ADDRESSES:
                 self._addresses.clear()
-            self._addresses[known] = address
-        return address
+            self._addresses[known] = caller.address
+        return caller.address
 
     def _find_address(self, peer: str | None, forwarded: Sequence[str]) -> str | None:
         """What looks misconfigured is said once."""

@@ -14,7 +14,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from hlas import errors, log
 from hlas.http import body
-from hlas.http.answer import Answer, Finish, as_lines
+from hlas.http.answer import Answer, Finish, Stream, as_lines
 from hlas.http.request import Header, Headers, Request
 
 
@@ -27,6 +27,7 @@ class Line(NamedTuple):
 
 
 CLOSE: Header = (b"connection", b"close")
+UNREAD_STREAM_BYTES = 1024 * 1024
 
 
 class Lane:
@@ -77,6 +78,8 @@ class Connection(Protocol):
     server_state: Any
     tasks: set[asyncio.Task[None]]
 
+    stream: Stream | None
+
     def on_response_complete(self) -> None: ...
 
     def hold_back(self) -> None: ...
@@ -93,6 +96,7 @@ class Exchange:
 
     __slots__ = (
         "_connection",
+        "_context",
         "_has_ended",
         "_in_place",
         "_lane",
@@ -104,7 +108,6 @@ class Exchange:
         "disconnected",
         "is_started",
         "keep_alive",
-        "request",
         "response_complete",
     )
 
@@ -113,7 +116,8 @@ class Exchange:
     def __init__(self, lane: Lane, connection: Connection, request: Request, line: Line) -> None:
         self._lane = lane
         self._connection = connection
-        self.request = request
+        # Its own context, so that log fields of one request do not reach another.
+        self._context = Context()
         request.read = self._read
         self._pieces: list[bytes] = []
         self._size = 0
@@ -123,22 +127,22 @@ class Exchange:
         self._has_ended = False
         self.is_started = False
         self._in_place = line.in_place
-        self._running = self._run(line)
+        # No reference to the request: it would be a cycle that only the garbage collector frees.
+        self._running = self._run(line, request)
         self.keep_alive = True
         self.response_complete = False
         self.disconnected = False
 
-    async def _run(self, line: Line) -> None:
-        request, finish, status = self.request, self._lane.finish, 500
-        if not line.in_place:
-            log.enter(request.context)
+    async def _run(self, line: Line, request: Request) -> None:
+        finish, status = self._lane.finish, 500
+        log.enter(request.context)
         try:
             try:
                 body.check(request, self._lane.largest)
                 answer = await line.run(request)
             except Exception as error:  # noqa: BLE001  # every outcome is an answer
                 answer = finish.explain(request, error)
-            self._send(answer, await finish.lines(request, answer))
+            self._send(request, answer, await finish.lines(request, answer))
             status = answer.status
         except Exception as error:  # noqa: BLE001  # the connection is of no use any more
             finish.report(request, error)
@@ -150,10 +154,10 @@ class Exchange:
         """Begin, with the whole body where it came with the headers."""
         self.is_started = True
         if self._in_place:
-            self.step()
+            self._context.run(self.step)
             return
         tasks = self._connection.tasks
-        task = asyncio.get_running_loop().create_task(self._running, context=Context())
+        task = asyncio.get_running_loop().create_task(self._running, context=self._context)
         tasks.add(task)
         task.add_done_callback(tasks.discard)
 
@@ -162,16 +166,13 @@ class Exchange:
 
         As a task does, at less cost and without waiting for a turn of its own (ADR-0008).
         """
-        outside = log.enter(self.request.context)
         try:
             waiting = self._running.send(None)
         except StopIteration:
             return
-        finally:
-            log.leave(outside)
         if waiting is not self:
             waiting._asyncio_future_blocking = False  # noqa: SLF001  # the protocol of awaiting
-            waiting.add_done_callback(self.step)
+            waiting.add_done_callback(self.step, context=self._context)
 
     async def _read(self) -> bytes:
         """The whole body."""
@@ -204,30 +205,70 @@ class Exchange:
                 self.start()
                 return
             if self._waiter is self:
-                self.step()
+                self._context.run(self.step)
             elif isinstance(self._waiter, asyncio.Future):
                 self._waiter.set_result(None)
 
-    def _send(self, answer: Answer, lines: bytes) -> None:
+    def _send(self, request: Request, answer: Answer, lines: bytes) -> None:
         """The whole answer in one write."""
         connection = self._connection
+        if answer.stream is not None:
+            self._begin(answer, answer.stream, lines)
+            return
         self.response_complete = True
-        if answer.status == 429 and self._lane.finish.is_direct(self.request):
+        if answer.status == 429 and self._lane.finish.is_direct(request):
             connection.hold_back()
         if not connection.transport.is_closing():
             is_last = CLOSE in answer.headers
             connection.transport.write(
-                b"%b%b%b%bcontent-length: %d\r\n\r\n%b"
+                b"%b%b%b%b%b\r\n%b"
                 % (
                     STATUS_LINE[answer.status],
                     _common(connection.server_state.default_headers),
                     lines,
                     b"" if self.keep_alive or is_last else b"connection: close\r\n",
-                    len(answer.body),
+                    b"" if answer.status == 204 else b"content-length: %d\r\n" % len(answer.body),
                     answer.body,
                 )
             )
             if is_last or not self.keep_alive:
+                connection.transport.close()
+        connection.on_response_complete()
+
+    def _begin(self, answer: Answer, stream: Stream, lines: bytes) -> None:
+        """The headers; the body follows in chunks."""
+        connection = self._connection
+        connection.transport.write(
+            b"%b%b%b%btransfer-encoding: chunked\r\n\r\n"
+            % (
+                STATUS_LINE[answer.status],
+                _common(connection.server_state.default_headers),
+                lines,
+                b"" if self.keep_alive else b"connection: close\r\n",
+            )
+        )
+        connection.stream = stream
+        stream.open(self)
+        if connection.transport.is_closing():
+            # The client left while the stream was being prepared.
+            stream.close()
+
+    def write(self, data: bytes) -> None:
+        """One chunk of a stream. A client that does not read is cut off; it may resume."""
+        transport = self._connection.transport
+        if transport.unsent > UNREAD_STREAM_BYTES:
+            transport.abort()
+        elif not transport.is_closing():
+            transport.write(b"%x\r\n%b\r\n" % (len(data), data))
+
+    def close(self) -> None:
+        """The end of a stream."""
+        connection = self._connection
+        connection.stream = None
+        self.response_complete = True
+        if not connection.transport.is_closing():
+            connection.transport.write(b"0\r\n\r\n")
+            if not self.keep_alive:
                 connection.transport.close()
         connection.on_response_complete()
 

@@ -70,7 +70,7 @@ class Request:
         self.session: Session | None = None
         self.id = identify(self.values(b"x-request-id"))
         # On every log line about this request.
-        self.context: dict[str, Any] = {"request_id": self.id}
+        self.context: dict[str, str] = {"request_id": self.id}
 
     @property
     def route(self) -> str:

@@ -17,6 +17,7 @@ from uvicorn.server import ServerState
 
 from hlas import errors
 from hlas.errors import HeadersTooLarge, InvalidHttp
+from hlas.http.answer import Stream
 from hlas.http.asgi import REQUEST
 from hlas.http.connections import Connections
 from hlas.http.lane import Exchange, Lane
@@ -32,6 +33,8 @@ HOLD_BACK_SECONDS = 0.25
 # Requests that wait for the answer to an earlier one; no browser sends any.
 PIPELINED = 64
 LINGER_BYTES = 4 * 1024 * 1024
+# New objects between two runs of the garbage collector.
+GARBAGE_OBJECTS = 20_000
 
 
 class Connection(HttpToolsProtocol):
@@ -54,6 +57,8 @@ class Connection(HttpToolsProtocol):
         self._is_counted = False
         # The request in the lane whose body is still coming.
         self._exchange: Exchange | None = None
+        # The answer under way, if it is a stream.
+        self.stream: Stream | None = None
         self._held_back: asyncio.TimerHandle | None = None
         self._is_unreadable = False
         # A refusal of what cannot be read, which ends the connection when all else is answered.
@@ -112,7 +117,7 @@ class Connection(HttpToolsProtocol):
         if not self._in_headers:
             # A trailer. Proxies check and replace headers, and pass these on as they are.
             raise InvalidHttp
-        super().on_header(name, value)
+        self.headers.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
         # A first piece may hold all the headers and a body, so only its headers are measured.
@@ -121,9 +126,12 @@ class Connection(HttpToolsProtocol):
             if size > HEADER_BYTES:
                 raise HeadersTooLarge
         request, version = self._make_request(), self.parser.get_http_version()
-        if self._is_unwanted_upgrade() or is_ambiguous(self.url, request, version):
+        # Nothing here is upgraded, nor a tunnel. The parser takes no body after either: it would
+        # read a proxy's body as the next request.
+        if self.parser.should_upgrade() or is_ambiguous(self.url, request, version):
             raise InvalidHttp
-        self.expect_100_continue = self.expect_100_continue and version == "1.1"
+        expected = map(bytes.lower, request.raw(b"expect"))
+        self.expect_100_continue = version == "1.1" and b"100-continue" in expected
         if len(self.pipeline) >= PIPELINED:
             self.transport.abort()
             raise InvalidHttp
@@ -149,13 +157,6 @@ class Connection(HttpToolsProtocol):
             self.client[0] if self.client else "",
             self.scheme or "http",
         )
-
-    def _is_unwanted_upgrade(self) -> bool:
-        """Upgrade or CONNECT on a route that has none, which today is every route.
-
-        The parser takes no body after either: it would read a proxy's body as the next request.
-        """
-        return self.parser.should_upgrade()
 
     def _apply(self, request: Request) -> None:
         """Let the application have a request: what uvicorn does before and after its headers."""
@@ -196,11 +197,18 @@ class Connection(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         if self._exchange is not None:
             self._exchange.end(errors.RequestTimeout())
+        if self.stream is not None:
+            self.stream.close()
         if self._held_back is not None:
             self._held_back.cancel()
         if self._is_counted:
             self._open.leave(self.client)
         super().connection_lost(exc)
+
+    def shutdown(self) -> None:
+        super().shutdown()
+        # Those of the framework, too, and those that are about to open.
+        self.app_state["end_streams"]()
 
     def hold_back(self) -> None:
         """Read nothing more for a moment: back-pressure for clients that ignore Retry-After."""
@@ -349,6 +357,8 @@ def settle() -> None:
     """Keep what the start has made out of garbage collections, which took 80 ms each."""
     gc.collect()
     gc.freeze()
+    # A message leaves no cycles behind, and each collection goes through all that are under way.
+    gc.set_threshold(GARBAGE_OBJECTS)
 
 
 def config(app: Any, **options: Any) -> Config:

@@ -46,6 +46,11 @@ class Transport:
         else:
             self._transport.close()
 
+    @property
+    def unsent(self) -> int:
+        """Bytes that the kernel has not taken yet."""
+        return self._transport.get_write_buffer_size()
+
     def is_closing(self) -> bool:
         return self._protocol.lingered is not None or self._transport.is_closing()
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from contextvars import Context
 from importlib.resources import files
 from itertools import zip_longest
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import orjson
 from redis.asyncio import Redis
@@ -45,7 +45,7 @@ class _Question(NamedTuple):
     def names(self) -> list[bytes]:
         return [f"{_PREFIX}{rule.table}:{key}".encode() for rule, key in self.checks]
 
-    def figures(self) -> list[Any]:
+    def figures(self) -> list[int | tuple[int, int, int]]:
         """The arguments of the script, with times in microseconds."""
         limits = [
             (rule.count, rule.window // 1000, -(-rule.slot // 1000)) for rule, _ in self.checks

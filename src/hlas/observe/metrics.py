@@ -23,6 +23,7 @@ from hlas.observe.shared import Shared
 METHODS = {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
 LATENCY = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5)
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+FIRST_TOKEN = (0.005, 0.025, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 SHARE_SECONDS = 0.5
 MULTIPROCESS = "PROMETHEUS_MULTIPROC_DIR"
 # The route whose latency tenants see, and the names of its buckets: upper bounds in seconds.
@@ -133,6 +134,22 @@ class Metrics:
             self._background_failures.labels(task)
             self._background_running.labels(task)
 
+        self._runs = self._counter(
+            "hlas_runs", "Answers that were begun, by their source and end", ("source", "outcome")
+        )
+        self._first_token = Histogram(
+            "hlas_run_first_token_seconds",
+            "Time from the start of a run to its first words",
+            registry=self.registry,
+            buckets=FIRST_TOKEN,
+        )
+        self.streams_open = Gauge(
+            "hlas_streams_open",
+            "Open streams of conversations",
+            registry=self.registry,
+            multiprocess_mode="livesum",
+        )
+
     def _counter(self, name: str, text: str, labels: tuple[str, ...]) -> Counter:
         return Counter(name, text, labels, registry=self.registry)
 
@@ -166,6 +183,12 @@ class Metrics:
         self._counted[self._messages, role] += 1
         if self._tally is not None:
             self._tally.count("message", role)
+
+    def run(self, source: str, outcome: str) -> None:
+        self._counted[self._runs, source, outcome] += 1
+
+    def first_token(self, seconds: float) -> None:
+        self._first_token.observe(seconds)
 
     def auth_denied(self, reason: str, tenant_id: str | None = None) -> None:
         self._counted[self._auth, reason] += 1

@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable, Coroutine
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 Result = TypeVar("Result")
 
@@ -15,7 +15,7 @@ class Shared(Generic[Result]):
 
     def __init__(
         self,
-        make: Callable[[], Coroutine[Any, Any, Result]],
+        make: Callable[[], Coroutine[None, None, Result]],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._make = make

@@ -19,7 +19,7 @@ from hlas.store.db import Database, Queries
 queries = Queries.beside(__file__)
 
 SECONDS = 12 * 3600
-# How often a process asks for what is valid, at most, while there are too many bad tries.
+# How often, at most, a process loads the valid digests while there are many failed attempts.
 LOAD_SECONDS = 0.25
 _SECRET = re.compile(r"[A-Za-z0-9_-]{43}")
 
@@ -84,12 +84,12 @@ class KnownSecrets:
         digest, asked_at = _hash(secret), time.monotonic()
         await self._load(asked_at - LOAD_SECONDS)
         if digest not in self._digests:
-            # It may be newer than the digests: only those loaded from now on can say no.
+            # The secret may be newer than the digests: only newly loaded digests can refuse it.
             await self._load(asked_at)
         return digest in self._digests
 
     async def _load(self, since: float) -> None:
-        """Have digests loaded at `since` or later, but ask for them every LOAD_SECONDS at most."""
+        """Load digests that are not older than `since`, but at most every LOAD_SECONDS."""
         if self._loaded_at >= since:
             return
         async with self._loading:
@@ -101,7 +101,7 @@ class KnownSecrets:
                 rows = await self._operators.all(queries.known_digests)
                 self._digests = frozenset(row["digest"] for row in rows)
             finally:
-                # Also after a failure, or each try would reach the database after all.
+                # Also after a failure; otherwise every attempt would reach the database.
                 self._loaded_at = began_at
 
 

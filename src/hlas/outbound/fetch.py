@@ -36,9 +36,12 @@ class Fetched:
     body: bytes
 
 
-async def fetch(url: str, *, method: str = "GET", follow: bool = False, **headers: str) -> Fetched:
+async def fetch(
+    url: str, *, method: str = "GET", follow: bool = False, until: bytes = b"", **headers: str
+) -> Fetched:
     """Send one request without a proxy; with `follow`, follow up to 5 redirects.
 
+    With `until`, the body is read only until it contains this, as that of a stream has no end.
     The operator may name an address in their own network, but a redirect from a public address
     must not lead there.
     """
@@ -52,7 +55,9 @@ async def fetch(url: str, *, method: str = "GET", follow: bool = False, **header
                     raise Unreachable(
                         "it redirects to something that is not an http or https address"
                     )
-                fetched, peer = await _ask(destination, method, named, public_only=public_only)
+                fetched, peer = await _ask(
+                    destination, method, named, until=until, public_only=public_only
+                )
                 location = fetched.headers.get("Location")
                 if not follow or fetched.status not in _REDIRECTS or not location:
                     return fetched
@@ -68,22 +73,30 @@ async def fetch(url: str, *, method: str = "GET", follow: bool = False, **header
 
 
 async def _ask(
-    destination: Destination, method: str, headers: dict[str, str], *, public_only: bool
+    destination: Destination,
+    method: str,
+    headers: dict[str, str],
+    *,
+    until: bytes,
+    public_only: bool,
 ) -> tuple[Fetched, str]:
     """Return the response and the IP address of the server."""
     origin = destination.origin
+    headers = {
+        "Host": str(origin).partition("://")[2],
+        "User-Agent": "hlas-doctor",
+        "Accept-Encoding": "identity",
+        "Connection": "close",
+        **headers,
+    }
     lines = [
         f"{method} {destination.target} HTTP/1.1",
-        f"Host: {str(origin).partition('://')[2]}",
-        "User-Agent: hlas-doctor",
-        "Accept-Encoding: identity",
-        "Connection: close",
         *(f"{name}: {value}" for name, value in headers.items()),
     ]
     reader, writer, peer = await _connect(origin, public_only=public_only)
     try:
         writer.write("\r\n".join([*lines, "", ""]).encode())
-        answer = await _read(reader)
+        answer = await _read(reader, until)
     finally:
         writer.transport.abort()
     fetched = Fetched(str(destination), answer.status, answer.headers, bytes(answer.body))
@@ -144,9 +157,12 @@ class _Answer:
         self.is_complete = self.status != 0
 
 
-async def _read(reader: asyncio.StreamReader) -> _Answer:
+async def _read(reader: asyncio.StreamReader, until: bytes) -> _Answer:
     answer, received = _Answer(), 0
     while not answer.is_complete and received < LARGEST:
+        # A compressed body is not searched.
+        if until and (until in answer.body or "Content-Encoding" in answer.headers):
+            break
         data = await reader.read(65536)
         received += len(data)
         if not data or (not answer.status and received > LARGEST_HEAD):

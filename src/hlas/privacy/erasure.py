@@ -132,4 +132,6 @@ async def in_batches(
 async def _record(
     connection: asyncpg.Connection, change: Change, subject: Subject, action: str, done: Count
 ) -> None:
-    await record(connection, change, subject.tenant_id, action, subject.target, after=done.told())
+    await record(
+        connection, change, subject.tenant_id, action, subject.target, after=done.to_dict()
+    )

@@ -18,10 +18,21 @@ limit $4
 for update
 
 -- name: remove_conversations
--- Their messages and idempotency keys, whose responses contain the assistant's text, cascade.
-delete from conversations c
-using unnest($1::uuid[], $2::uuid[]) as d (tenant_id, id)
-where c.tenant_id = d.tenant_id and c.id = d.id
+-- Their messages and idempotency keys, whose responses contain the assistant's text, cascade. Open
+-- streams end.
+with frames as (
+    delete from run_frames f
+    using unnest($1::uuid[], $2::uuid[]) as d (tenant_id, id), runs r
+    where r.tenant_id = d.tenant_id and r.conversation_id = d.id
+      and f.tenant_id = r.tenant_id and f.run_id = r.id
+),
+removed as (
+    delete from conversations c
+    using unnest($1::uuid[], $2::uuid[]) as d (tenant_id, id)
+    where c.tenant_id = d.tenant_id and c.id = d.id
+    returning c.tenant_id, c.id
+)
+insert into changes (tenant_id, conversation_id) select tenant_id, id from removed
 
 -- name: shorten_conversation
 -- From the end, so that concurrent readers see a shorter conversation without gaps.

@@ -103,7 +103,7 @@ async def export(
                 on_progress(1)
                 message = await anext(messages, None)
     async with operators.transaction() as connection:
-        target, after = subject.target, done.told()
+        target, after = subject.target, done.to_dict()
         await record(connection, change, subject.tenant_id, "privacy.export", target, after=after)
 
 

@@ -1,5 +1,7 @@
 """Deletes conversations that are older than their tenant's retention."""
 
+from dataclasses import dataclass
+from typing import Self
 from uuid import UUID
 
 import asyncpg
@@ -7,12 +9,25 @@ import asyncpg
 from hlas import log
 from hlas.privacy import erasure
 from hlas.privacy.subjects import Count, Subject
-from hlas.store.db import Database, Queries
+from hlas.store.db import Database, Queries, Row
 from hlas.tenants.audit import Change
 
 queries = Queries.beside(__file__)
 
 RETENTION = Change(actor="retention")
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """How many days a tenant keeps conversations."""
+
+    tenant_id: UUID
+    slug: str
+    days: int
+
+    @classmethod
+    def from_row(cls, row: Row) -> Self:
+        return cls(row["id"], row["slug"], row["retention_days"])
 
 
 async def run(operators: Database) -> dict[str, Count]:
@@ -21,10 +36,11 @@ async def run(operators: Database) -> dict[str, Count]:
     Does nothing while another worker does it.
     """
     removed: dict[str, Count] = {}
-    for tenant in await operators.all(queries.tenants_with_retention):
-        done = await _retire(operators, tenant["id"], tenant["retention_days"])
+    for row in await operators.all(queries.tenants_with_retention):
+        retention = Retention.from_row(row)
+        done = await _retire(operators, retention)
         if done:
-            removed[tenant["slug"]] = done
+            removed[retention.slug] = done
     if removed:
         log.info(
             "retention_removed",
@@ -35,13 +51,16 @@ async def run(operators: Database) -> dict[str, Count]:
     return removed
 
 
-async def _retire(operators: Database, tenant_id: UUID, days: int) -> Count:
+async def _retire(operators: Database, retention: Retention) -> Count:
     async def batch(connection: asyncpg.Connection, done: Count) -> bool:
         rows = await connection.fetch(
-            queries.next_to_retire, tenant_id, days, erasure.BATCH_CONVERSATIONS
+            queries.next_to_retire,
+            retention.tenant_id,
+            retention.days,
+            erasure.BATCH_CONVERSATIONS,
         )
         await erasure.remove_some(connection, rows, done)
         return bool(rows)
 
-    whose = Subject(tenant_id)
+    whose = Subject(retention.tenant_id)
     return await erasure.in_batches(operators, batch, RETENTION, whose, "retention.remove")

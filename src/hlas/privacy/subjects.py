@@ -49,7 +49,7 @@ class Count:
     def __bool__(self) -> bool:
         return bool(self.conversations or self.messages)
 
-    def told(self) -> dict[str, int]:
+    def to_dict(self) -> dict[str, int]:
         return {"conversations": self.conversations, "messages": self.messages}
 
 

@@ -1,7 +1,7 @@
 """Backup and restore of the embedded database, with PostgreSQL's own programs.
 
 A backup is written by pg_dump. A restore takes rows from it and nothing else: the schema is made by
-our own migrations, so no statement of the file is ever run, whoever wrote it.
+our own migrations, so no statement of the file is ever run.
 """
 
 import asyncio
@@ -11,9 +11,9 @@ import shutil
 import subprocess
 from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from graphlib import TopologicalSorter
 from pathlib import Path
-from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 import asyncpg
@@ -28,38 +28,50 @@ from hlas.store.migrations import roles
 
 queries = Queries.beside(__file__)
 
-# The restored database gets its name when it is complete; until then the old one is the database.
+# The restored database is renamed when it is complete; until then the old one stays in use.
 STAGING = "hlas_restored"
 DROP_STAGING = f"drop database if exists {STAGING} with (force)"
 REPLACED = "hlas_replaced"
 
-# An entry of an archive's list: number, two oids, what it is, owner.
+# An entry of an archive's list: number, two oids, type, owner.
 _ENTRY = re.compile(r"^\d+; \d+ \d+ (.+) \S*$", re.MULTILINE)
-# Operators add them, and no data is in them: they are left out.
-_HARMLESS = ("INDEX ", "COMMENT ")
+# Objects without data that operators may add: they are skipped.
+_HARMLESS = ("INDEX ", "COMMENT ", "SEQUENCE SET ")
+# UNLOGGED: what they hold matters for seconds.
+PASSING = frozenset({"TABLE DATA public changes", "TABLE DATA public run_frames"})
 _CHUNK_BYTES = 256 * 1024
 
 
 class BackupError(EmbeddedPostgresError):
-    """A backup cannot be made or used; the message says why."""
+    """A backup cannot be created or restored; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """The contents of a restored database."""
+
+    revision: str
+    tenants: int
+    conversations: int
+    messages: int
 
 
 def backup(data_dir: Path, file: Path) -> int:
-    """Write one consistent state, while visitors go on; the size of the file in bytes."""
+    """Write a consistent snapshot while serving; returns the size of the file in bytes."""
     if locate(data_dir.resolve()) is None:
         raise BackupError(f"There is no embedded database in {data_dir}.")
     new = file.with_name(f"{file.name}.new")
     try:
         new.unlink(missing_ok=True)
-        # Made before pg_dump opens it, so that nobody else can read it for a moment.
+        # Created before pg_dump opens it, so that it is never readable by others.
         os.close(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
     except OSError as error:
         raise BackupError(f"{file} cannot be written: {error.strerror}.") from None
     try:
-        with embedded.running(data_dir) as server:
+        with embedded.open_server(data_dir) as server:
             # Only a superuser sees the rows of all tenants: the owner is bound by isolation, too.
             url = _url_of(server.superuser_url, DATABASE)
-            _dump(url, "--format=custom", f"--file={new.resolve()}")
+            _dump(url, "--format=custom", "--no-unlogged-table-data", f"--file={new.resolve()}")
         new.replace(file)
     except BaseException:
         new.unlink(missing_ok=True)
@@ -69,8 +81,8 @@ def backup(data_dir: Path, file: Path) -> int:
 
 def restore(
     data_dir: Path, file: Path, *, prefix: str = DEFAULT_ROLE_PREFIX, secret: str = ""
-) -> dict[str, Any]:
-    """Put a backup in the place of the database; what was there is gone only when it stands."""
+) -> Restored:
+    """Replace the database by a backup; the old one is dropped when the new one is complete."""
     entries = _list(file)
     server = embedded.start(data_dir)
     try:
@@ -79,7 +91,7 @@ def restore(
         server.stop()
 
 
-def _replace(server: Server, logins: Logins, file: Path, entries: set[str]) -> dict[str, Any]:
+def _replace(server: Server, logins: Logins, file: Path, entries: set[str]) -> Restored:
     staging = logins.at(_url_of(server.url, STAGING))
     asyncio.run(_make_staging(server))
     try:
@@ -91,14 +103,14 @@ def _replace(server: Server, logins: Logins, file: Path, entries: set[str]) -> d
         found = asyncio.run(_check(staging))
         asyncio.run(_take_over(server))
     except BaseException:
-        # It holds visitors' data.
+        # The incomplete copy contains visitors' data.
         asyncio.run(_administer(server, DROP_STAGING))
         raise
     return found
 
 
 def _list(file: Path) -> set[str]:
-    """What is in an archive, before anything is touched."""
+    """List the contents of an archive, before anything is changed."""
     if not file.is_file():
         raise BackupError(f"There is no file {file}.")
     done = subprocess.run(  # noqa: S603  # a fixed program; the file's name is one argument
@@ -119,7 +131,7 @@ def _entries(listed: str) -> set[str]:
 
 
 def _list_schema(staging: Logins) -> set[str]:
-    """What our own migrations have made, as a backup would list it."""
+    """The objects of our own migrations, as a backup would list them."""
     dumped = _dump(staging.owner_url, "--format=custom", "--schema-only")
     done = subprocess.run(  # noqa: S603  # a fixed program, no shell
         [embedded.binary("pg_restore"), "--list"], input=dumped, capture_output=True, check=True
@@ -132,8 +144,8 @@ def _list_schema(staging: Logins) -> set[str]:
 def _require_ours(file: Path, entries: set[str], ours: set[str]) -> None:
     foreign = sorted(one for one in entries - ours if not one.startswith(_HARMLESS))
     if foreign:
-        raise BackupError(f"{file} holds what is no part of Hlas: {foreign[0]}.")
-    missing = sorted(one for one in ours - entries if one.startswith("TABLE DATA "))
+        raise BackupError(f"{file} contains an object that is not part of Hlas: {foreign[0]}.")
+    missing = sorted(one for one in ours - entries - PASSING if one.startswith("TABLE DATA "))
     if missing:
         raise BackupError(f"{file} is not complete: it has no {missing[0]}.")
 
@@ -156,13 +168,13 @@ async def _read_revision(file: Path) -> str:
 
 
 async def _load(staging: Logins, file: Path) -> None:
-    """Every table's rows, as the owner, in one transaction; parents before children."""
+    """Copy every table's rows, as the owner, in one transaction; parents before children."""
     connection = await connect(staging.owner_url)
     try:
         parents = {row["name"]: row["parents"] for row in await connection.fetch(queries.tables)}
         async with connection.transaction():
             for table in TopologicalSorter(parents).static_order():
-                # In this transaction alone the owner is not bound by isolation and triggers.
+                # In this transaction only, isolation and triggers do not apply to the owner.
                 await connection.execute(
                     f"alter table {table} no force row level security, disable trigger user"
                 )
@@ -183,7 +195,7 @@ async def _load_table(connection: asyncpg.Connection, file: Path, table: str) ->
                 table, columns=columns, source=_in_chunks(lines), format="text"
             )
         except asyncpg.PostgresError as error:
-            # Its message alone: the details may quote rows.
+            # Only the message: the details may quote rows.
             raise BackupError(f"The rows of {table} cannot be restored: {error.args[0]}.") from None
 
 
@@ -214,7 +226,7 @@ def _rows(file: Path, table: str) -> Iterator[tuple[list[str], Iterator[bytes]]]
                 raise BackupError(f"{file} is damaged, or no backup of Hlas: no rows of {table}.")
             columns = found[1].decode().replace('"', "").split(", ")
             yield columns, _until_end(process.stdout, f"{file} is cut off or damaged.")
-            # What comes after the rows is read to the end, so that a failure is seen.
+            # Read to the end, so that a failure of the program is detected.
             if not process.stdout.read() or process.wait():
                 raise BackupError(f"{file} is cut off or damaged.")
         finally:
@@ -229,8 +241,8 @@ def _until_end(lines: Iterable[bytes], otherwise: str) -> Iterator[bytes]:
     raise BackupError(otherwise)
 
 
-async def _check(staging: Logins) -> dict[str, Any]:
-    """Before it takes over: isolation and owners are right; what is in it, as operators see it."""
+async def _check(staging: Logins) -> Restored:
+    """Check isolation and owners before the switch; returns the contents."""
     owner = await connect(staging.owner_url)
     try:
         fault = await roles.find_fault(owner, staging)
@@ -242,7 +254,7 @@ async def _check(staging: Logins) -> dict[str, Any]:
         raise BackupError(f"The restored database is not safe: {', '.join(faults) or 'no tables'}.")
     operator = await log_in(staging, OPERATOR)
     try:
-        return dict(await operator.fetchrow(queries.counts))
+        return Restored(**await operator.fetchrow(queries.counts))
     finally:
         await operator.close()
 
@@ -254,7 +266,7 @@ async def _take_over(server: Server) -> None:
         await connection.execute(
             "select pg_terminate_backend(pid) from pg_stat_activity where datname = $1", DATABASE
         )
-        # Both names in one transaction: there is never a moment without the database.
+        # Both renames in one transaction, so that the database always exists.
         async with connection.transaction():
             await connection.execute(f"alter database {DATABASE} rename to {REPLACED}")
             await connection.execute(f"alter database {STAGING} rename to {DATABASE}")
@@ -264,7 +276,7 @@ async def _take_over(server: Server) -> None:
 
 
 async def _administer(server: Server, *statements: str) -> None:
-    """As superuser, in a database of the server's own: never where rows of a file are."""
+    """Run as superuser in the maintenance database, never where rows of a file are."""
     connection = await asyncpg.connect(server.superuser_url)
     try:
         for statement in statements:
@@ -279,7 +291,7 @@ def _url_of(server_url: str, database: str) -> str:
 
 
 def _dump(address: str, *arguments: str) -> bytes:
-    """The password goes through the environment: everybody may read a command line."""
+    """Pass the password in the environment: any user can read a command line."""
     url = urlsplit(address)
     query = parse_qs(url.query)
     environment = {
@@ -290,7 +302,7 @@ def _dump(address: str, *arguments: str) -> bytes:
         "PGPASSWORD": unquote(url.password or ""),
         "PGDATABASE": url.path.removeprefix("/"),
     }
-    # Compressing can wait: visitors come first.
+    # Lower the priority: compression must not slow down the server.
     nice = [found, "-n", "10"] if (found := shutil.which("nice")) else []
     done = subprocess.run(  # noqa: S603  # a fixed program, no shell
         [*nice, embedded.binary("pg_dump"), "--no-password", *arguments],
@@ -300,7 +312,7 @@ def _dump(address: str, *arguments: str) -> bytes:
     )
     if done.returncode:
         lines = [line for line in done.stderr.decode().splitlines() if "error:" in line]
-        # Only the first line: what follows may quote rows.
+        # Only the first line: the rest may quote rows.
         reason = (lines or [f"status {done.returncode}"])[0].partition("error: ")[2]
         raise BackupError(f"pg_dump failed: {reason or 'it gave no reason'}.")
     return done.stdout

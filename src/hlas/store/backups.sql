@@ -1,5 +1,5 @@
 -- name: tables
--- The tables that hold rows of tenants, each with those that it points to.
+-- The tables that hold lasting rows of tenants, each with those that it points to.
 select c.relname::text as name,
        array(
            select distinct f.relname::text
@@ -8,7 +8,7 @@ select c.relname::text as name,
            where k.conrelid = c.oid and k.contype = 'f' and f.oid <> c.oid
        ) as parents
 from pg_class c
-where c.relnamespace = 'public'::regnamespace and c.relkind = 'r'
+where c.relnamespace = 'public'::regnamespace and c.relkind = 'r' and c.relpersistence = 'p'
   and c.relname <> 'alembic_version'
 
 -- name: counts

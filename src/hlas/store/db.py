@@ -4,8 +4,9 @@ import asyncio
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self, TypeAlias
+from typing import Self, TypeAlias, TypeVar
 
 import asyncpg
 import orjson
@@ -15,6 +16,7 @@ from hlas.settings import ConfigurationError
 from hlas.store.logins import Login, Logins
 
 Row: TypeAlias = asyncpg.Record
+Result = TypeVar("Result")
 
 # Visitors get an answer within 3 s: what takes longer than this is reported as unavailable.
 ACQUIRE_SECONDS = 1.0
@@ -70,7 +72,7 @@ async def _use_json(connection: asyncpg.Connection) -> None:
         )
 
 
-def _dump(value: Any) -> str:
+def _dump(value: object) -> str:
     return orjson.dumps(value).decode()
 
 
@@ -99,7 +101,7 @@ async def log_in(
     return await connect(logins.owner_url, logins.login(role), seconds=seconds, **settings)
 
 
-def columns(rows: Sequence[tuple[Any, ...]]) -> list[list[Any]]:
+def columns(rows: Sequence[tuple[object, ...]]) -> list[list[object]]:
     """Turn rows into one array per column, as `unnest` takes them."""
     return [list(column) for column in zip(*rows, strict=True)]
 
@@ -158,7 +160,7 @@ class Database:
         finally:
             self._turns.release()
 
-    async def _run(self, call: Callable[[asyncpg.Connection], Awaitable[Any]]) -> Any:
+    async def _run(self, call: Callable[[asyncpg.Connection], Awaitable[Result]]) -> Result:
         try:
             connection = await self._borrow()
             try:
@@ -168,14 +170,14 @@ class Database:
         except AWAY as error:
             raise Unavailable from error
 
-    async def one(self, query: str, *arguments: Any) -> Row | None:
+    async def one(self, query: str, *arguments: object) -> Row | None:
         return await self._run(lambda connection: connection.fetchrow(query, *arguments))
 
-    async def all(self, query: str, *arguments: Any) -> list[Row]:
+    async def all(self, query: str, *arguments: object) -> list[Row]:
         rows: list[Row] = await self._run(lambda connection: connection.fetch(query, *arguments))
         return rows
 
-    async def execute(self, query: str, *arguments: Any) -> str:
+    async def execute(self, query: str, *arguments: object) -> str:
         return str(await self._run(lambda connection: connection.execute(query, *arguments)))
 
     @asynccontextmanager
@@ -202,7 +204,7 @@ class Confined(Database):
         super().__init__(database._pool, database._turns)  # noqa: SLF001  # the same, as one tenant
         self._tenant_id = tenant_id
 
-    async def _run(self, call: Callable[[asyncpg.Connection], Awaitable[Any]]) -> Any:
+    async def _run(self, call: Callable[[asyncpg.Connection], Awaitable[Result]]) -> Result:
         async with self.transaction() as connection:
             return await call(connection)
 
@@ -218,6 +220,29 @@ class Confined(Database):
 queries = Queries.beside(__file__)
 
 
+@dataclass(frozen=True, slots=True)
+class DatabaseRole:
+    """A role of the server, and what it could do beyond what it was granted."""
+
+    name: str
+    can_log_in: bool
+    is_privileged: bool
+    owns_tables: bool
+    is_member: bool
+    settings: frozenset[str]
+
+    @classmethod
+    def from_row(cls, row: Row) -> Self:
+        return cls(
+            name=row["name"],
+            can_log_in=row["can_log_in"],
+            is_privileged=row["privileged"],
+            owns_tables=row["owner"],
+            is_member=row["member"],
+            settings=frozenset(row["settings"]),
+        )
+
+
 async def check_role(database: Database, role: str) -> None:
     """Refuse to serve with rights that would let a query read other tenants' rows."""
     session = await database.one(queries.session)
@@ -227,27 +252,27 @@ async def check_role(database: Database, role: str) -> None:
     elif session["tenant"]:
         reason = "app.tenant_id is set before any tenant is known"
     else:
-        [rights] = await database.all(queries.roles, [role])
-        reason = find_unsafe_right(rights)
+        [row] = await database.all(queries.roles, [role])
+        reason = find_unsafe_right(DatabaseRole.from_row(row))
     if reason:
         raise ConfigurationError(
-            f"DATABASE_URL: connections must log in as the role {role}, which is no superuser, no "
-            f"table owner, no member of another role and bound by row-level security; {reason}"
+            f"DATABASE_URL: connections must log in as the role {role}, which must not be a "
+            "superuser, own tables or be a member of another role, and must be bound by row-level "
+            f"security; {reason}"
         )
 
 
-async def find_roles(connection: asyncpg.Connection, names: Sequence[str]) -> list[Row]:
+async def find_roles(connection: asyncpg.Connection, names: Sequence[str]) -> list[DatabaseRole]:
     """Those of the named roles that exist."""
-    rows: list[Row] = await connection.fetch(queries.roles, names)
-    return rows
+    return [DatabaseRole.from_row(row) for row in await connection.fetch(queries.roles, names)]
 
 
-def find_unsafe_right(role: Row) -> str:
+def find_unsafe_right(role: DatabaseRole) -> str:
     """How a serving role could bypass isolation; empty if it cannot."""
-    if role["privileged"]:
-        return f"{role['name']} may bypass the isolation of tenants"
-    if role["owner"]:
-        return f"{role['name']} owns tables, and could switch their isolation off"
-    if role["member"]:
-        return f"{role['name']} is a member of another role, and could switch to it"
+    if role.is_privileged:
+        return f"{role.name} may bypass the isolation of tenants"
+    if role.owns_tables:
+        return f"{role.name} owns tables, and could switch their isolation off"
+    if role.is_member:
+        return f"{role.name} is a member of another role, and could switch to it"
     return ""

@@ -11,13 +11,14 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from contextvars import Context
 from dataclasses import dataclass
-from enum import StrEnum
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 import asyncpg
+import uuid_utils
 
 from hlas.background import Start, start_alone
 from hlas.store.db import AWAY, CONNECT_SECONDS, STATEMENT_SECONDS, Queries, log_in
+from hlas.store.drafts import CommitListener, Draft, Outcome, Refusal, Written
 from hlas.store.logins import Logins
 
 queries = Queries.beside(__file__)
@@ -38,47 +39,6 @@ PATROL_SECONDS = 0.25
 RETRY_SECONDS = 0.005
 RECONNECT_SECONDS = 0.1
 DRAIN_SECONDS = 10.0
-
-
-class Refusal(StrEnum):
-    """Why a message was not written. The first four are outcomes of write_messages.sql."""
-
-    CONVERSATION_NOT_FOUND = "conversation_not_found"
-    CONVERSATION_CLOSED = "conversation_closed"
-    TENANT_INACTIVE = "tenant_inactive"
-    SESSION_REVOKED = "session_revoked"
-    # The key was used before, for a message with another hash.
-    KEY_CONFLICT = "key_conflict"
-    # Another process is writing to the conversation, and may be storing this key.
-    IN_PROGRESS = "in_progress"
-    # The database is away or slow, the queue is full, or the writer is closing.
-    UNAVAILABLE = "unavailable"
-
-
-@dataclass(frozen=True, slots=True)
-class Written:
-    """The stored response, and whether an earlier request stored it."""
-
-    response: str
-    replayed: bool
-
-
-Outcome: TypeAlias = Written | Refusal
-
-
-class Draft(NamedTuple):
-    """The rows of one message: itself, and its key with the response if it has one."""
-
-    tenant_id: str
-    conversation_id: str
-    generation: int
-    message_id: str
-    role: str
-    content: str
-    meta: str
-    response: str
-    key: str | None = None
-    request_hash: bytes | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -113,13 +73,19 @@ class Writer:
         logins: Logins,
         role: str,
         *,
+        worker: str | None = None,
         on_batch: Callable[[int, int], None] | None = None,
         start: Start = start_alone,
         **connection_settings: str,
     ) -> None:
-        """`start` runs the writer's loop; the service passes one that supervises it."""
+        """`start` runs the writer's loop; the service passes one that supervises it.
+
+        Runs that visitors' messages start are owned by `worker`.
+        """
         self._logins = logins
         self._role = role
+        self._worker = worker or str(uuid_utils.uuid4())
+        self.listener: CommitListener | None = None
         self._connection_settings = connection_settings
         self._on_batch = on_batch
         self._waiting: deque[_Pending] = deque()
@@ -285,8 +251,13 @@ class Writer:
         for leader in leaders:
             leader.unsure = True
         columns = _columns([leader.draft for leader in leaders])
-        rows = await connection.fetch(queries.write, *columns, timeout=STATEMENT_SECONDS)
-        return _settle(leaders, followers, rows)
+        rows = await connection.fetch(
+            queries.write, self._worker, *columns, timeout=STATEMENT_SECONDS
+        )
+        again = _settle(leaders, followers, [row for row in rows if row["n"] >= 0])
+        if self.listener is not None:
+            _inform(self.listener, leaders, rows)
+        return again
 
     async def _connect(self) -> asyncpg.Connection:
         """The open connection, or a new one."""
@@ -311,7 +282,7 @@ def _group(batch: Iterable[_Pending]) -> tuple[list[_Pending], _Followers]:
     """One message per key goes to the database; equal keys of the batch follow its outcome."""
     leaders: list[_Pending] = []
     followers: _Followers = {}
-    by_key: dict[tuple[str, str, str, int], _Pending] = {}
+    by_key: dict[tuple[str, str, str, int | None], _Pending] = {}
     for pending in batch:
         draft = pending.draft
         if draft.key is None:
@@ -343,6 +314,8 @@ def _columns(drafts: list[Draft]) -> tuple[list[object], ...]:
         [draft.key for draft in drafts],
         [draft.request_hash for draft in drafts],
         [draft.response for draft in drafts],
+        [draft.run_id for draft in drafts],
+        [draft.attempt for draft in drafts],
     )
 
 
@@ -384,6 +357,18 @@ def _settle(
             for pending in _family(leader, followers):
                 pending.settle(Refusal(row["outcome"]))
     return again
+
+
+def _inform(listener: CommitListener, leaders: list[_Pending], rows: list[asyncpg.Record]) -> None:
+    others = {row["n"] for row in rows}
+    for number, leader in enumerate(leaders, start=1):
+        if number not in others:
+            listener.on_message(leader.draft.tenant_id, leader.draft.conversation_id)
+    for row in rows:
+        if row["outcome"] == "run":
+            listener.on_run(row["response"])
+        elif row["outcome"] == "waiting":
+            listener.on_waiting_run()
 
 
 def _replay(family: Iterable[_Pending], stored_hash: bytes | None, response: str) -> None:

@@ -55,6 +55,7 @@ Name = Annotated[
 Domain = Annotated[str, Field(max_length=300), AfterValidator(_check_domain)]
 Fallback = Annotated[Text, Field(min_length=1, max_length=4000)]
 IdentityMode = Literal["off", "optional", "required"]
+Handler = Literal["agent", "human"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +70,7 @@ class Tenant:
     limits: dict[str, str]
     retention_days: int | None
     identity_mode: IdentityMode
+    handler: Handler
     created_at: datetime
 
     @classmethod
@@ -84,6 +86,7 @@ class Tenant:
             limits=row["limits"],
             retention_days=row["retention_days"],
             identity_mode=row["identity_mode"],
+            handler=row["handler"],
             created_at=row["created_at"],
         )
 
@@ -140,6 +143,8 @@ class TenantChanges(BaseModel):
         "off", description="whether visitors may or must prove who they are, signed by the tenant"
     )
 
+    handler: Handler = Field("agent", description="who answers new conversations")
+
     def list_changes(self) -> dict[str, object]:
         """The fields that were sent, as they are stored."""
         values = self.model_dump(include=self.model_fields_set)
@@ -159,6 +164,7 @@ _SETTERS = {
     "limits": queries.set_limits,
     "retention_days": queries.set_retention_days,
     "identity_mode": queries.set_identity_mode,
+    "handler": queries.set_handler,
 }
 
 
@@ -284,7 +290,7 @@ async def remove_domain(
 async def find_preceding_domains(
     operators: Database, slug: str, domains: Sequence[str]
 ) -> list[PrecedingDomain]:
-    """Other tenants' domains that take some or all of the pages of these."""
+    """Other tenants' domains that take precedence over these on some or all pages."""
     rows = await operators.all(queries.preceding_domains, slug, list(domains))
     return [PrecedingDomain.from_row(row) for row in rows]
 

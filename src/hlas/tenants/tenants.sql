@@ -41,6 +41,9 @@ update tenants set limits = $2, updated_at = now() where id = $1
 -- name: set_retention_days
 update tenants set retention_days = $2, updated_at = now() where id = $1
 
+-- name: set_handler
+update tenants set handler = $2, updated_at = now() where id = $1
+
 -- name: set_identity_mode
 update tenants set identity_mode = $2, updated_at = now() where id = $1
 

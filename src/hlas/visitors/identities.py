@@ -5,7 +5,7 @@ import re
 import secrets
 from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 import jwt
 from cryptography.exceptions import UnsupportedAlgorithm
@@ -103,7 +103,7 @@ def verify(token: str, keys: Mapping[str, Key], audiences: Container[str], now: 
     return _require_subject(claims)
 
 
-def _verify_signature(token: str, keys: Mapping[str, Key]) -> dict[str, Any]:
+def _verify_signature(token: str, keys: Mapping[str, Key]) -> dict[str, object]:
     """Return the claims if one of the tenant's keys signed them with its own algorithm."""
     try:
         header = jwt.get_unverified_header(token)
@@ -113,7 +113,7 @@ def _verify_signature(token: str, keys: Mapping[str, Key]) -> dict[str, Any]:
         if "crit" in header:
             raise InvalidIdentity("malformed")
         # The key decides the algorithm, not the token.
-        claims: dict[str, Any] = jwt.decode(
+        claims: dict[str, object] = jwt.decode(
             token, key.material, algorithms=[key.algorithm], options=_SIGNATURE_ALONE
         )
     except jwt.DecodeError as error:
@@ -126,24 +126,35 @@ def _verify_signature(token: str, keys: Mapping[str, Key]) -> dict[str, Any]:
     return claims
 
 
-def _require_valid_times(claims: Mapping[str, Any], now: float) -> None:
+def _require_valid_times(claims: Mapping[str, object], now: float) -> None:
     """Require a near `exp`; check `iat` and `nbf` if they are present."""
-    expires = claims.get("exp")
-    given = [claims[name] for name in ("exp", "iat", "nbf") if name in claims]
-    # The exact type: in Python True is an int, and other libraries accept 1e9.
-    if expires is None or any(type(moment) is not int for moment in given):
-        raise InvalidIdentity("times")
+    times = _read_times(claims)
+    expires = times["exp"]
     if expires + LEEWAY_SECONDS <= now:
         raise InvalidIdentity("expired")
     # Integer arithmetic: an `exp` of hundreds of digits does not fit into a float.
     latest = int(now) + LEEWAY_SECONDS
-    if max(claims.get("iat", 0), claims.get("nbf", 0)) > latest:
+    if max(times.get("iat", 0), times.get("nbf", 0)) > latest:
         raise InvalidIdentity("not_yet")
-    if expires - min(claims.get("iat", latest), latest) > LONGEST_LIFE_SECONDS:
+    if expires - min(times.get("iat", latest), latest) > LONGEST_LIFE_SECONDS:
         raise InvalidIdentity("lives_too_long")
 
 
-def _require_subject(claims: Mapping[str, Any]) -> str:
+def _read_times(claims: Mapping[str, object]) -> dict[str, int]:
+    times: dict[str, int] = {}
+    for name in ("exp", "iat", "nbf"):
+        if name in claims:
+            moment = claims[name]
+            # The exact type: in Python True is an int, and other libraries accept 1e9.
+            if type(moment) is not int:
+                raise InvalidIdentity("times")
+            times[name] = moment
+    if "exp" not in times:
+        raise InvalidIdentity("times")
+    return times
+
+
+def _require_subject(claims: Mapping[str, object]) -> str:
     subject = claims.get("sub")
     if not isinstance(subject, str) or not 1 <= len(subject) <= LONGEST_SUBJECT:
         raise InvalidIdentity("subject")

@@ -1,9 +1,10 @@
 """Visitors' sessions: from an origin to its tenant, a conversation and a short-lived token."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated
+from uuid import UUID
 
 import uuid_utils
 from pydantic import BaseModel, ConfigDict, Field, field_validator
@@ -43,6 +44,14 @@ class NewSession(BaseModel):
         if visitor_id is not None and not visitor_id.isprintable():
             raise PydanticCustomError("invalid_character", "control character")
         return visitor_id or None
+
+
+@dataclass(frozen=True, slots=True)
+class SessionAnswer:
+    conversation_id: UUID
+    token: str
+    expires_in: Annotated[int, Field(description="seconds")]
+    ui_config: dict[str, object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +121,7 @@ class Origins:
 
 async def open_session(
     database: Database, tokens: Tokens, origin: Origin, new: NewSession
-) -> tuple[dict[str, Any], Session]:
+) -> tuple[SessionAnswer, Session]:
     """Open a session: a conversation of the origin's tenant, and its token.
 
     A verified visitor gets their open conversation, everyone else a new one.
@@ -138,7 +147,8 @@ async def open_session(
         raise errors.TenantInactive
     if row["identity_mode"] == "required":
         raise errors.IdentityRequired
-    return _grant(tokens, row["tenant_id"], conversation_id, str(origin), row)
+    token = tokens.issue(row["tenant_id"], conversation_id, str(origin), row["token_generation"])
+    return _grant(tokens, token, row["ui_config"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +184,7 @@ async def _read_signer(database: Database, origin: Origin) -> _Signer:
 
 async def _resume(
     database: Database, tokens: Tokens, origin: Origin, new: NewSession, signer: _Signer
-) -> tuple[dict[str, Any], Session]:
+) -> tuple[SessionAnswer, Session]:
     """Return the open conversation of a verified visitor, or open one."""
     audiences = (signer.slug, signer.tenant_id)
     visitor_id = identities.verify(new.identity or "", signer.keys, audiences, time.time())
@@ -192,16 +202,20 @@ async def _resume(
         if row is None or not row["is_active"]:
             raise errors.TenantInactive
         if row["conversation_id"] is not None:
-            granted = {"token_generation": signer.generation, "ui_config": row["ui_config"]}
-            until = int(time.time()) + identities.LONGEST_LIFE_SECONDS
-            conversation_id = row["conversation_id"]
-            return _grant(tokens, signer.tenant_id, conversation_id, str(origin), granted, until)
+            token = tokens.issue(
+                signer.tenant_id,
+                row["conversation_id"],
+                str(origin),
+                signer.generation,
+                vouched_until=int(time.time()) + identities.LONGEST_LIFE_SECONDS,
+            )
+            return _grant(tokens, token, row["ui_config"])
     raise errors.Unavailable
 
 
 async def refresh(
     database: Database, tokens: Tokens, session: Session
-) -> tuple[dict[str, Any], Session]:
+) -> tuple[SessionAnswer, Session]:
     """Issue a new token for the same conversation, if session and origin are still valid."""
     origin = Origin.parse(session.origin)
     if origin is None:
@@ -221,21 +235,21 @@ async def refresh(
         raise errors.ConversationClosed
     if row["identity_mode"] == "required" and not row["is_verified"]:
         raise errors.IdentityRequired
-    return _grant(
-        tokens,
+    token = tokens.issue(
         session.tenant_id,
         session.conversation_id,
         session.origin,
-        row,
+        row["token_generation"],
         session.vouched_until,
         session.opened_at,
     )
+    return _grant(tokens, token, row["ui_config"])
 
 
-async def check(database: Database, session: Session) -> Row:
+async def check(database: Database, session: Session) -> None:
     """Check in the database that the session is still valid, if no other statement does."""
     row = await database.one(queries.check_session, session.tenant_id, session.conversation_id)
-    return require_standing(session, row)
+    require_standing(session, row)
 
 
 def require_standing(session: Session, row: Row | None) -> Row:
@@ -250,23 +264,11 @@ def require_standing(session: Session, row: Row | None) -> Row:
 
 
 def _grant(
-    tokens: Tokens,
-    tenant_id: str,
-    conversation_id: str,
-    origin: str,
-    row: Mapping[str, Any],
-    vouched_until: int = 0,
-    opened_at: int | None = None,
-) -> tuple[dict[str, Any], Session]:
-    generation = row["token_generation"]
-    token = tokens.issue(tenant_id, conversation_id, origin, generation, vouched_until, opened_at)
-    answer = {
-        "conversation_id": conversation_id,
-        "token": token,
-        "expires_in": tokens.ttl_seconds,
-        "ui_config": row["ui_config"],
-    }
-    return answer, tokens.verify(token)
+    tokens: Tokens, token: str, ui_config: dict[str, object]
+) -> tuple[SessionAnswer, Session]:
+    session = tokens.verify(token)
+    conversation_id = UUID(session.conversation_id)
+    return SessionAnswer(conversation_id, token, tokens.ttl_seconds, ui_config), session
 
 
 def bearer(headers: Sequence[str]) -> str:

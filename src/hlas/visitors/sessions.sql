@@ -17,15 +17,15 @@ host as materialized (
     select s.tenant_id, t.*
     from scope s
     cross join lateral (
-        select ui_config, token_generation, identity_mode
+        select ui_config, token_generation, identity_mode, handler
         from tenants
         where id = s.tenant_id
         offset 0
     ) as t
 ),
 opened as (
-    insert into conversations (tenant_id, id, visitor_id, origin, meta)
-    select tenant_id, $4, $5, $6, $7 from host where identity_mode <> 'required'
+    insert into conversations (tenant_id, id, visitor_id, origin, meta, handler)
+    select tenant_id, $4, $5, $6, $7, handler from host where identity_mode <> 'required'
 )
 select r.tenant_id::text as tenant_id, r.is_active,
        h.ui_config, h.token_generation, h.identity_mode
@@ -63,7 +63,7 @@ host as materialized (
     select s.tenant_id, t.*
     from scope s
     cross join lateral (
-        select is_active, ui_config
+        select is_active, ui_config, handler
         from tenants
         where id = s.tenant_id
         offset 0
@@ -80,8 +80,8 @@ found as materialized (
     ) as c
 ),
 opened as (
-    insert into conversations (tenant_id, id, visitor_id, is_verified, origin, meta)
-    select tenant_id, $2, $3, true, $4, $5
+    insert into conversations (tenant_id, id, visitor_id, is_verified, origin, meta, handler)
+    select tenant_id, $2, $3, true, $4, $5, handler
     from host
     where is_active and not exists (select from found)
     on conflict do nothing

@@ -5,10 +5,10 @@ import hashlib
 import hmac
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Protocol
 from uuid import UUID
 
 import jwt
@@ -73,21 +73,26 @@ class Tokens:
     ) -> str:
         self._load_keys()
         now = int(self._clock())
-        claims: dict[str, Any] = {
+        opened_at = now if opened_at is None else opened_at
+        expires_at = now + self.ttl_seconds
+        claims: dict[str, object] = {
             "aud": AUDIENCE,
             "tid": tenant_id,
             "cid": conversation_id,
             "org": origin,
             "gen": generation,
-            "opn": now if opened_at is None else opened_at,
+            "opn": opened_at,
             "iat": now,
-            "exp": now + self.ttl_seconds,
+            "exp": expires_at,
         }
         if vouched_until:
             claims["vut"] = vouched_until
         token = _sign(claims, self._secrets[0])
-        # The next request comes with it: there is no need to take it apart again.
-        self._remember(token, _read_claims(claims))
+        # The next request will have this token, so cache it verified.
+        session = Session(
+            tenant_id, conversation_id, origin, generation, expires_at, vouched_until, opened_at
+        )
+        self._remember(token, session)
         return token
 
     def verify(self, token: str) -> Session:
@@ -149,7 +154,7 @@ class Tokens:
         return _read_claims(claims)
 
 
-def _sign(claims: dict[str, Any], secret: str) -> str:
+def _sign(claims: Mapping[str, object], secret: str) -> str:
     """A JWT as PyJWT makes it, at a tenth of the cost."""
     signed = b"%b.%b" % (_header(secret), _base64(orjson.dumps(claims)))
     signature = hmac.digest(secret.encode(), signed, hashlib.sha256)
@@ -174,35 +179,42 @@ def _require_canonical(token: str) -> None:
             raise InvalidToken
 
 
-def _read_claims(claims: dict[str, Any]) -> Session:
+def _read_claims(claims: Mapping[str, object]) -> Session:
     """Build a session from claims of exactly the types that we issue."""
     if claims.get("aud") != AUDIENCE:
         raise InvalidClaims
-    vouched_until = claims.get("vut", 0)
-    # Tokens of earlier versions have no `opn`: their session counts from their own issue.
-    claims.setdefault("opn", claims.get("iat"))
-    numbers = [vouched_until, *(claims.get(name) for name in ("gen", "opn", "iat", "exp"))]
-    texts = [claims.get(name) for name in ("tid", "cid", "org")]
-    if not all(type(number) is int for number in numbers):
-        raise InvalidClaims
-    if not all(isinstance(text, str) for text in texts):
-        raise InvalidClaims
-    tenant_id, conversation_id, origin = (str(text) for text in texts)
-    if not (_is_uuid(tenant_id) and _is_uuid(conversation_id)):
-        raise InvalidClaims
+    issued_at = _require_integer(claims.get("iat"))
     return Session(
-        tenant_id,
-        conversation_id,
-        origin,
-        claims["gen"],
-        claims["exp"],
-        vouched_until,
-        claims["opn"],
+        tenant_id=_require_uuid(claims.get("tid")),
+        conversation_id=_require_uuid(claims.get("cid")),
+        origin=_require_text(claims.get("org")),
+        generation=_require_integer(claims.get("gen")),
+        expires_at=_require_integer(claims.get("exp")),
+        vouched_until=_require_integer(claims.get("vut", 0)),
+        # Tokens of earlier versions have no `opn`: their session counts from their own issue.
+        opened_at=_require_integer(claims.get("opn", issued_at)),
     )
 
 
-def _is_uuid(text: str) -> bool:
+def _require_integer(claim: object) -> int:
+    # The exact type: in Python True is an int.
+    if type(claim) is not int:
+        raise InvalidClaims
+    return claim
+
+
+def _require_text(claim: object) -> str:
+    if not isinstance(claim, str):
+        raise InvalidClaims
+    return claim
+
+
+def _require_uuid(claim: object) -> str:
+    text = _require_text(claim)
     try:
-        return str(UUID(text)) == text
+        is_canonical = str(UUID(text)) == text
     except ValueError:
-        return False
+        is_canonical = False
+    if not is_canonical:
+        raise InvalidClaims
+    return text

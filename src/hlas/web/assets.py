@@ -56,6 +56,12 @@ def console(name: str) -> Asset:
     return Asset(file.read_bytes(), MEDIA_TYPES[file.suffix])
 
 
+@cache
+def widget_module(name: str) -> Asset:
+    """One of the widget's modules as it is, for the console."""
+    return Asset((HERE / "widget" / name).read_bytes(), JAVASCRIPT)
+
+
 def widget_path(*, pinned: bool = False) -> str:
     """The path of the script: the stable one, or the immutable one of this version."""
     return f"/widget/{widget().version}/widget.js" if pinned else "/widget.js"

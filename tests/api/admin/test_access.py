@@ -1,4 +1,4 @@
-"""Who gets in at /admin: holders of a key that stands, to what the key reaches, and nobody else."""
+"""Authentication at /admin: a valid key is required, and gives access to its tenants only."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -7,7 +7,7 @@ from uuid import UUID, uuid4
 import pytest
 from fastapi.routing import iter_route_contexts
 
-from administration import Desk, everything, make_desk
+from administration import Desk, dump_state, make_desk
 from factories import Live, Site, make_site
 from hlas.api.admin import access
 from hlas.errors import InvalidAdminKey
@@ -27,6 +27,8 @@ BODIES: dict[tuple[str, str], dict[str, Any]] = {
     ("POST", "/admin/tenants/{slug}/visitor-keys"): {},
     ("POST", "/admin/tenants/{slug}/knowledge"): {"question": "q", "answer": "a"},
     ("PUT", "/admin/tenants/{slug}/knowledge/{entry_id}"): {"question": "q", "answer": "a"},
+    ("POST", "/admin/tenants/{slug}/conversations/{conversation_id}/messages"): {"text": "t"},
+    ("PUT", "/admin/tenants/{slug}/conversations/{conversation_id}/handler"): {"handler": "human"},
 }
 OPEN_TO_ALL_KEYS = {"/admin/me", "/admin/tenants", "/admin/audit"}
 
@@ -66,7 +68,7 @@ async def places_of(site: Site, operators: Database) -> dict[str, str]:
 
 
 def test_every_route_asks_for_an_administrator(live_server: Live) -> None:
-    """A route below /admin cannot be open by accident: its dependencies hold the guard."""
+    """Every route below /admin has the dependency that authenticates."""
     routes = list(admin_routes(live_server))
     assert len(routes) >= 15
     for method, path, route in routes:
@@ -78,13 +80,13 @@ def test_every_route_asks_for_an_administrator(live_server: Live) -> None:
 async def test_no_route_without_a_key_that_stands(
     live_server: Live, site: Site, operators: Database
 ) -> None:
-    """Edge case 36: nothing, a visitor's token, an unknown, altered or revoked key: 401."""
+    """Edge case 36: no key, a visitor's token, an unknown, altered or revoked key: 401."""
     places = await places_of(site, operators)
     revoked = await make_desk(live_server, operators)
     await administrators.revoke(operators, revoked.prefix)
     good = await make_desk(live_server, operators)
     altered = good.key[:-1] + ("a" if good.key[-1] != "a" else "b")
-    before = await everything(operators)
+    before = await dump_state(operators)
     for method, path, _ in admin_routes(live_server):
         for key, code in (
             (None, "missing_authorization"),
@@ -94,13 +96,13 @@ async def test_no_route_without_a_key_that_stands(
             (revoked.key, "invalid_admin_key"),
         ):
             assert await ask(live_server, method, path, places, key) == (401, code), (method, path)
-    assert await everything(operators) == before
+    assert await dump_state(operators) == before
 
 
 async def test_a_tenants_key_reaches_that_tenant_alone(
     live_server: Live, operators: Database
 ) -> None:
-    """Edge case 36: another tenant is refused like one that does not exist; nothing is done."""
+    """Edge case 36: another tenant is refused like one that does not exist; nothing changes."""
     own, other = await make_site(live_server, operators), await make_site(live_server, operators)
     await other.send("a secret of the other shop")
     desk = await make_desk(live_server, operators, own.slug)
@@ -112,7 +114,7 @@ async def test_a_tenants_key_reaches_that_tenant_alone(
         "kid": "0" * 16,
     }
     crossed = {**places, "slug": own.slug}
-    before = await everything(operators)
+    before = await dump_state(operators)
     for method, path, _ in admin_routes(live_server):
         if path in OPEN_TO_ALL_KEYS and method == "GET":
             continue
@@ -121,11 +123,11 @@ async def test_a_tenants_key_reaches_that_tenant_alone(
         assert found == await ask(live_server, method, path, missing, desk.key), (method, path)
         if any(place in path for place in ("{conversation_id}", "{entry_id}", "{kid}")):
             assert (await ask(live_server, method, path, crossed, desk.key))[0] == 404, path
-    assert await everything(operators) == before
+    assert await dump_state(operators) == before
 
 
 async def test_a_tenants_key_lists_its_own(live_server: Live, operators: Database) -> None:
-    """Lists that name no tenant hold that of the key, and its audit."""
+    """Lists without a tenant contain only the key's tenant and its audit."""
     own, other = await make_site(live_server, operators), await make_site(live_server, operators)
     desk = await make_desk(live_server, operators, own.slug)
     listed = await desk.get("/tenants")
@@ -169,19 +171,19 @@ async def test_the_database_holds_a_tenants_administrator(
     ):
         with pytest.raises(Exception, match="permission denied"):
             await confined.execute(forbidden)
-    # Without a tenant there is nothing at all.
+    # Without a tenant no row is visible.
     assert await services.tenant_admins.all("select * from tenants") == []
 
 
 async def test_the_audit_cannot_be_edited(operators: Database) -> None:
-    """Not even an operator's connection changes or deletes what was recorded."""
+    """Not even an operator's connection can change or delete audit events."""
     for statement in ("delete from events", "update events set actor = 'nobody'"):
         with pytest.raises(Exception, match="permission denied"):
             await operators.execute(statement)
 
 
 async def test_a_key_is_shown_once_and_kept_hashed(operators: Database) -> None:
-    """Neither the table, the list, nor the audit holds anything of the secret."""
+    """Neither the table, the list nor the audit contains any part of the secret."""
     added, key = await administrators.add(operators, "Ada")
     secret = key.removeprefix(added.prefix)
     assert len(secret) == 40
@@ -193,7 +195,7 @@ async def test_a_key_is_shown_once_and_kept_hashed(operators: Database) -> None:
 
 
 async def test_a_key_notes_when_it_was_used(live_server: Live, operators: Database) -> None:
-    """The list tells which keys are in use; in constant use it is written to once a minute."""
+    """The list shows when a key was last used; the time is written at most once a minute."""
     desk = await make_desk(live_server, operators)
     assert (await administrators.list_keys(operators))[0].last_used_at is None
     await desk.get("/me")
@@ -204,7 +206,7 @@ async def test_a_key_notes_when_it_was_used(live_server: Live, operators: Databa
 
 
 async def test_a_key_ends_with_its_tenant(live_server: Live, operators: Database) -> None:
-    """When a tenant is removed, its keys let nobody in, and the removal is in the audit."""
+    """After a tenant is removed its keys are invalid, and the removal is in the audit."""
     site = await make_site(live_server, operators)
     desk = await make_desk(live_server, operators, site.slug)
     operator = await make_desk(live_server, operators)
@@ -217,7 +219,7 @@ async def test_a_key_ends_with_its_tenant(live_server: Live, operators: Database
 
 
 async def test_an_operators_key_belongs_to_no_tenant(operators: Database) -> None:
-    """Its audit concerns the service, and the schema refuses an operator's key with a tenant."""
+    """Its events have no tenant, and the schema refuses an operator's key with a tenant."""
     await administrators.add(operators, "Ada")
     row = await operators.one("select tenant_id, action from events")
     assert row is not None
@@ -227,7 +229,7 @@ async def test_an_operators_key_belongs_to_no_tenant(operators: Database) -> Non
 
 
 async def test_no_website_may_use_a_key(live_server: Live, site: Site, operators: Database) -> None:
-    """Preflights are refused and answers carry no CORS, also for a tenant's own origin."""
+    """Preflights are refused and responses have no CORS headers, also for a tenant's origin."""
     desk = await make_desk(live_server, operators)
     preflight = await live_server.client.options(
         "/admin/tenants", headers={"Origin": site.origin, "Access-Control-Request-Method": "GET"}
@@ -242,7 +244,7 @@ async def test_no_website_may_use_a_key(live_server: Live, site: Site, operators
 
 @pytest.mark.settings(rate_limit_admin_denied_ip="3/min")
 async def test_refused_keys_are_limited_by_address(live_server: Live, operators: Database) -> None:
-    """Edge case 53: guessing is limited by address; a good key still works from there."""
+    """Edge case 53: guessing is limited by address; a valid key still works from there."""
     desk = await make_desk(live_server, operators)
     for _ in range(5):
         await desk.get("/me")
@@ -259,7 +261,7 @@ async def test_refused_keys_are_limited_by_address(live_server: Live, operators:
 
 @pytest.mark.settings(rate_limit_admin_key="3/min")
 async def test_each_key_has_a_limit(live_server: Live, operators: Database) -> None:
-    """One key's use does not take another's away."""
+    """The limit of one key does not affect other keys."""
     first, second = [await make_desk(live_server, operators) for _ in range(2)]
     statuses = [(await first.ask("GET", "/me")).status_code for _ in range(4)]
     assert statuses == [200, 200, 200, 429]
@@ -271,7 +273,7 @@ async def test_each_key_has_a_limit(live_server: Live, operators: Database) -> N
 async def test_nothing_of_a_key_or_message_is_logged(
     live_server: Live, site: Site, operators: Database
 ) -> None:
-    """Edge case 41: keys, names, texts and search words stay out of the log."""
+    """Edge case 41: keys, names, texts and search words are not logged."""
     desk = await make_desk(live_server, operators)
     await site.send("tell nobody about the hedgehog")
     await desk.get(f"/tenants/{site.slug}/conversations", text="hedgehog")
@@ -284,7 +286,7 @@ async def test_nothing_of_a_key_or_message_is_logged(
 
 
 async def test_functions_for_the_console(operators: Database, live_server: Live) -> None:
-    """A signed-in administrator is checked again by id, and is out as soon as the key is."""
+    """A signed-in administrator is checked by id and loses access when the key is revoked."""
     desk = await make_desk(live_server, operators)
     found = await administrators.verify(operators, desk.key)
     assert await administrators.find_administrator(operators, found.id) == found

@@ -1,4 +1,4 @@
-"""Visitors' conversations as administrators find, read and close them."""
+"""Conversations as administrators search, read and close them."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -14,7 +14,7 @@ from hlas.store.db import Database
 
 
 async def talk(site: Site, *texts: str, **session: Any) -> str:
-    """A new conversation with these messages; its id."""
+    """Create a conversation with these messages; returns its id."""
     await site.open(**session)
     for text in texts:
         assert (await site.send(text)).status_code == 200
@@ -37,7 +37,7 @@ async def ids(desk: Desk, site: Site, **query: Any) -> list[str]:
 
 
 async def test_newest_first_by_pages(live_server: Live, site: Site, operators: Database) -> None:
-    """Every conversation once, newest first, with how long it is and its last words."""
+    """Paging lists every conversation once, newest first, with its length and last message."""
     desk = await make_desk(live_server, operators, site.slug)
     made = [site.conversation_id] + [await talk(site, f"hello {n}", "bye") for n in range(5)]
     assert await ids(desk, site, limit=2) == made[::-1]
@@ -50,7 +50,7 @@ async def test_newest_first_by_pages(live_server: Live, site: Site, operators: D
 
 
 async def test_search(live_server: Live, site: Site, operators: Database) -> None:
-    """By text without case or accents, by visitor, by status; % and _ are only themselves."""
+    """Search by text without case or accents, by visitor, by status; % and _ are literal."""
     desk = await make_desk(live_server, operators)
     bread = await talk(site, "Máte čerstvý CHLÉB?", visitor_id="eva")
     sale = await talk(site, "sleva 100% na chleba_", visitor_id="jan")
@@ -67,7 +67,7 @@ async def test_search(live_server: Live, site: Site, operators: Database) -> Non
 
 
 async def test_search_by_time(live_server: Live, site: Site, operators: Database) -> None:
-    """`since` and `until` bound when a conversation began."""
+    """`since` and `until` bound the time when a conversation started."""
     desk = await make_desk(live_server, operators)
     now = datetime.now(UTC)
     hour = timedelta(hours=1)
@@ -82,10 +82,10 @@ async def test_search_by_time(live_server: Live, site: Site, operators: Database
     assert naive.status_code == 422
 
 
-async def test_a_rare_text_costs_many_short_looks(
+async def test_a_search_is_split_into_short_requests(
     monkeypatch: pytest.MonkeyPatch, site: Site, operators: Database
 ) -> None:
-    """One request looks at so many conversations and no more; its cursor finds all the same."""
+    """A request examines a bounded number of conversations; following its cursor finds all."""
     made = [await talk(site, "needle" if n in {1, 8} else "hay") for n in range(10)]
     monkeypatch.setattr(conversations, "EXAMINED", 3)
     tenant_id, search = UUID(site.tenant_id), Search(text="needle")
@@ -96,12 +96,12 @@ async def test_a_rare_text_costs_many_short_looks(
         pages.append([str(one.id) for one in found])
         if before is None:
             break
-    # Eleven conversations, with the one of the site itself: four looks.
+    # Eleven conversations with that of the site itself: four requests.
     assert pages == [[made[8]], [], [made[1]], []]
 
 
 async def test_transcript(live_server: Live, site: Site, operators: Database) -> None:
-    """All messages once, oldest first; what is after the last seq is only what is new."""
+    """All messages once, oldest first; `after` returns only newer ones."""
     desk = await make_desk(live_server, operators, site.slug)
     conversation = await talk(site, *(f"m{n}" for n in range(5)), metadata={"page": "/cart"})
     path = f"/tenants/{site.slug}/conversations/{conversation}"
@@ -114,7 +114,7 @@ async def test_transcript(live_server: Live, site: Site, operators: Database) ->
 
 
 async def test_closing(live_server: Live, site: Site, operators: Database) -> None:
-    """No message gets in any more; closing again changes nothing and leaves no second event."""
+    """A closed conversation accepts no message; closing it again adds no second event."""
     desk = await make_desk(live_server, operators, site.slug)
     path = f"/tenants/{site.slug}/conversations/{site.conversation_id}/close"
     for _ in range(2):
@@ -130,12 +130,12 @@ async def test_closing(live_server: Live, site: Site, operators: Database) -> No
 
 
 async def test_the_search_walks_the_primary_key(site: Site, operators: Database) -> None:
-    """A page is read from the end of the key, whatever the number of conversations."""
+    """A page is read by the primary key, whatever the number of conversations."""
     query = conversations.queries.find_conversations
     bounds = (conversations.FIRST, conversations.LAST)
     arguments = (UUID(site.tenant_id), *bounds, None, None, None, 51, 51, False)
     async with operators.transaction() as connection:
-        # With a handful of rows any plan is good; what matters is that this one is possible.
+        # With few rows any plan is fast; the test is that this plan is possible.
         for kind in ("seqscan", "bitmapscan", "sort"):
             await connection.execute(f"set local enable_{kind} = off")
         plan = await connection.fetch(f"explain {query}", *arguments)

@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 from uuid import uuid4
 
-from administration import audit_of, held, make_desk, until_waiting
+from administration import audit_of, lock_rows, make_desk, wait_for_locks
 from factories import Live, Site
 from hlas.store.db import Database
 
@@ -17,7 +17,7 @@ ENTRY = {
 
 
 async def test_life_of_an_entry(live_server: Live, site: Site, operators: Database) -> None:
-    """Added, read, replaced, removed by a tenant's own key; one event each, with the contents."""
+    """A tenant's key can add, read, replace and remove an entry; each is one event with content."""
     desk = await make_desk(live_server, operators, site.slug)
     path = f"/tenants/{site.slug}/knowledge"
     added = await desk.ask("POST", path, json=ENTRY)
@@ -49,7 +49,7 @@ async def test_life_of_an_entry(live_server: Live, site: Site, operators: Databa
 
 
 async def test_conflicts(live_server: Live, site: Site, operators: Database) -> None:
-    """A question is answered once; the same content again changes nothing and leaves no event."""
+    """A question exists once; saving the same content again changes nothing and adds no event."""
     desk = await make_desk(live_server, operators)
     path = f"/tenants/{site.slug}/knowledge"
     first = (await desk.ask("POST", path, json=ENTRY)).json()["id"]
@@ -69,25 +69,25 @@ async def test_conflicts(live_server: Live, site: Site, operators: Database) -> 
 async def test_one_of_many_replacements_wins(
     live_server: Live, site: Site, operators: Database
 ) -> None:
-    """Of changes that start from the same entry one succeeds; the others get 412."""
+    """Of concurrent changes to the same state one succeeds; the others get 412."""
     desk = await make_desk(live_server, operators)
     path = f"/tenants/{site.slug}/knowledge"
     added = await desk.ask("POST", path, json=ENTRY)
     place, tag = f"{path}/{added.json()['id']}", added.headers["ETag"]
-    async with held(operators, "select from knowledge for update"):
+    async with lock_rows(operators, "select from knowledge for update"):
         asked = [
             asyncio.create_task(
                 desk.ask("PUT", place, tag=tag, json={**ENTRY, "answer": f"{number}"})
             )
             for number in range(3)
         ]
-        await until_waiting(operators, len(asked))
+        await wait_for_locks(operators, len(asked))
     answers = await asyncio.gather(*asked)
     assert sorted(answer.status_code for answer in answers) == [200, 412, 412]
 
 
 async def test_entries_come_by_pages(live_server: Live, site: Site, operators: Database) -> None:
-    """Every entry once, in the order they were added."""
+    """Paging lists every entry once, in the order of creation."""
     desk = await make_desk(live_server, operators, site.slug)
     path = f"/tenants/{site.slug}/knowledge"
     for number in range(5):
@@ -116,7 +116,7 @@ NOT_AN_ENTRY: list[dict[str, Any]] = [
 
 
 async def test_what_an_entry_cannot_be(live_server: Live, site: Site, operators: Database) -> None:
-    """Edge case 34: a 422 that names the place."""
+    """Edge case 34: an invalid entry is a 422 that names the location."""
     desk = await make_desk(live_server, operators)
     path = f"/tenants/{site.slug}/knowledge"
     for wrong in NOT_AN_ENTRY:

@@ -3,7 +3,7 @@
 import asyncio
 from typing import Any
 
-from administration import Desk, audit_of, held, make_desk, until_waiting
+from administration import Desk, audit_of, lock_rows, make_desk, wait_for_locks
 from factories import Live, Site, make_site
 from hlas.store.db import Database
 from hlas.tenants import revisions, tenants
@@ -25,7 +25,7 @@ async def make_flowers(desk: Desk) -> dict[str, Any]:
 
 
 async def test_the_revision_is_of_what_is_sent(live_server: Live, operators: Database) -> None:
-    """A tenant's and an entry's ETag is the tag of the body, with its keys in this order."""
+    """The ETag of a tenant or an entry is the digest of the body, with its keys in this order."""
     desk = await make_desk(live_server, operators)
     tenant = await desk.ask("POST", "/tenants", json=NEW)
     question = {"question": "When?", "answer": "Now.", "keywords": ["time"], "language": "en"}
@@ -34,13 +34,13 @@ async def test_the_revision_is_of_what_is_sent(live_server: Live, operators: Dat
         assert answer.headers["ETag"] == f'"{revisions.tag(answer.json())}"'
     assert ",".join(tenant.json()) == (
         "id,slug,name,is_active,domains,ui_config,fallback_text,limits,retention_days,"
-        "identity_mode,created_at"
+        "identity_mode,handler,created_at"
     )
     assert ",".join(entry.json()) == "id,question,answer,keywords,language,created_at,updated_at"
 
 
 async def test_life_of_a_tenant(live_server: Live, operators: Database) -> None:
-    """Added, read, changed, removed; each change is one event with who, before, after, request."""
+    """Add, read, change, remove; each change is one event with actor, before, after, request."""
     desk = await make_desk(live_server, operators)
     added = await desk.ask("POST", "/tenants", json=NEW, headers={"X-Request-Id": "first"})
     assert added.status_code == 201
@@ -90,18 +90,18 @@ async def test_life_of_a_tenant(live_server: Live, operators: Database) -> None:
 async def test_nobody_overwrites_what_they_have_not_seen(
     live_server: Live, operators: Database
 ) -> None:
-    """Of many changes that start from the same state one succeeds; the others get 412."""
+    """Of concurrent changes to the same state one succeeds; the others get 412."""
     desk = await make_desk(live_server, operators)
     await make_flowers(desk)
     tag = await desk.tag("/tenants/flowers")
-    async with held(operators, "select from tenants for update"):
+    async with lock_rows(operators, "select from tenants for update"):
         asked = [
             asyncio.create_task(
                 desk.ask("PATCH", "/tenants/flowers", tag=tag, json={"name": f"Name {number}"})
             )
             for number in range(3)
         ]
-        await until_waiting(operators, len(asked))
+        await wait_for_locks(operators, len(asked))
     answers = await asyncio.gather(*asked)
     assert sorted(answer.status_code for answer in answers) == [200, 412, 412]
     won = next(answer.json() for answer in answers if answer.status_code == 200)
@@ -110,7 +110,7 @@ async def test_nobody_overwrites_what_they_have_not_seen(
 
 
 async def test_if_match(live_server: Live, operators: Database) -> None:
-    """Missing: 428. Another state's, a weak or a broken one: 412. One of several, or *: passes."""
+    """Missing: 428. Outdated, weak or invalid: 412. One of several, or *: accepted."""
     desk = await make_desk(live_server, operators)
     await make_flowers(desk)
     path, tag = "/tenants/flowers", await desk.tag("/tenants/flowers")
@@ -125,8 +125,10 @@ async def test_if_match(live_server: Live, operators: Database) -> None:
     assert (await desk.ask("PATCH", path, tag="*", json={"name": "y"})).status_code == 200
 
 
-async def test_what_changes_nothing_leaves_no_event(live_server: Live, operators: Database) -> None:
-    """A change to what is already so keeps the tag and the audit as they are."""
+async def test_a_change_without_effect_adds_no_event(
+    live_server: Live, operators: Database
+) -> None:
+    """A change without an effect keeps the ETag and adds no event."""
     desk = await make_desk(live_server, operators)
     await make_flowers(desk)
     before, tag = await audit_of(operators), await desk.tag("/tenants/flowers")
@@ -138,7 +140,7 @@ async def test_what_changes_nothing_leaves_no_event(live_server: Live, operators
 
 
 async def test_a_failed_change_leaves_no_event(live_server: Live, operators: Database) -> None:
-    """A taken slug or domain is a conflict, and the audit tells of no change that was not made."""
+    """A taken slug or domain is a conflict, and adds no event."""
     desk = await make_desk(live_server, operators)
     await make_flowers(desk)
     before = await audit_of(operators)
@@ -179,7 +181,7 @@ NOT_A_TENANT: list[tuple[dict[str, Any], list[str]]] = [
 
 
 async def test_what_a_tenant_cannot_be(live_server: Live, operators: Database) -> None:
-    """Edge case 34: a value that is not allowed is a 422 that names its place, not its content."""
+    """Edge case 34: an invalid value is a 422 that names its location, not its content."""
     desk = await make_desk(live_server, operators)
     made = await make_flowers(desk)
     for body, place in NOT_A_TENANT:
@@ -190,8 +192,8 @@ async def test_what_a_tenant_cannot_be(live_server: Live, operators: Database) -
     assert await desk.get("/tenants/flowers") == made
 
 
-async def test_bodies_that_are_none(live_server: Live, operators: Database) -> None:
-    """Edge case 34: broken JSON is a 422 for an administrator too, and a 401 without a key."""
+async def test_invalid_bodies(live_server: Live, operators: Database) -> None:
+    """Edge case 34: invalid JSON is a 422 for an administrator, and a 401 without a key."""
     desk = await make_desk(live_server, operators)
     kind = {"Content-Type": "application/json"}
     for body in (b"", b"[]", b"{", b'{"name": NaN}', b'{"name": "\\ud800"}', b"[" * 10_000):
@@ -202,7 +204,7 @@ async def test_bodies_that_are_none(live_server: Live, operators: Database) -> N
 
 
 async def test_domains(live_server: Live, operators: Database) -> None:
-    """Added in their canonical spelling, listed, removed by any spelling; one event each."""
+    """Stored in canonical spelling, listed, removed by any spelling; one event each."""
     desk = await make_desk(live_server, operators)
     await make_flowers(desk)
     path = "/tenants/flowers/domains"
@@ -222,7 +224,7 @@ async def test_domains(live_server: Live, operators: Database) -> None:
 
 
 async def test_tenants_come_by_pages(live_server: Live, operators: Database) -> None:
-    """Following next_cursor shows every tenant once, in order, and ends."""
+    """Following next_cursor lists every tenant once, in order, and ends."""
     desk = await make_desk(live_server, operators)
     for number in range(7):
         await tenants.add(operators, f"T{number}", f"t{number}", [])
@@ -238,7 +240,7 @@ async def test_tenants_come_by_pages(live_server: Live, operators: Database) -> 
 
 
 async def test_a_misspelt_filter_is_refused(live_server: Live, operators: Database) -> None:
-    """A filter that is not known would silently show everything."""
+    """An unknown filter is refused; ignoring it would show everything."""
     desk = await make_desk(live_server, operators)
     for query in ({"tennant": "x"}, {"limit": 0}, {"limit": 101}, {"cursor": "x"}, {"action": "%"}):
         answer = await desk.ask("GET", "/audit", params=query)
@@ -246,7 +248,7 @@ async def test_a_misspelt_filter_is_refused(live_server: Live, operators: Databa
 
 
 async def test_what_a_tenants_own_key_may_change(live_server: Live, operators: Database) -> None:
-    """Its name, looks, words and retention, its visitors' sessions; not limits or activity."""
+    """A tenant's key may change name, looks, texts, retention, sessions; not limits or activity."""
     site = await make_site(live_server, operators)
     desk = await make_desk(live_server, operators, site.slug)
     path = f"/tenants/{site.slug}"
@@ -279,7 +281,7 @@ async def test_what_a_tenants_own_key_may_change(live_server: Live, operators: D
 
 
 async def test_visitors_are_signed_out(live_server: Live, site: Site, operators: Database) -> None:
-    """After sign-out the tenant's tokens end at their next request; one event tells of it."""
+    """After a sign-out the tenant's tokens are invalid at once; one event records it."""
     desk = await make_desk(live_server, operators, site.slug)
     assert (await desk.ask("POST", f"/tenants/{site.slug}/sign-out")).status_code == 204
     assert (await site.send()).json()["detail"] == "session_revoked"
@@ -289,7 +291,7 @@ async def test_visitors_are_signed_out(live_server: Live, site: Site, operators:
 async def test_new_looks_reach_the_widget(
     live_server: Live, site: Site, operators: Database
 ) -> None:
-    """What is set here is what the next session gets."""
+    """New looks are in the response of the next session."""
     desk = await make_desk(live_server, operators)
     looks = {"title": "<script>alert(1)</script>", "position": "left", "z_index": 5}
     answer = await desk.ask(

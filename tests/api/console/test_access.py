@@ -1,4 +1,4 @@
-"""The console over plain HTTP: who gets in, whose forms are taken, what each answer carries."""
+"""The console over plain HTTP: authentication, forms, and headers of every response."""
 
 import re
 from collections.abc import Iterator
@@ -9,24 +9,21 @@ from uuid import UUID, uuid4
 import pytest
 from fastapi.routing import iter_route_contexts
 
-from administration import audit_of, everything, make_desk
+from administration import audit_of, dump_state, make_desk
 from browsers import make_browser
 from factories import Live, Site, make_site
-from hlas.api.console import access
+from hlas.api.console import access, entrance
 from hlas.knowledge import entries
 from hlas.knowledge.entries import Entry
 from hlas.operators import administrators
 from hlas.store.db import Database
 from hlas.tenants import tenants
 
-# Reachable by everybody, and holding nothing of anybody.
+# Reachable without signing in, and without data of anybody.
 OPEN = {
     "/console/sign-in",
     "/console/preview",
-    "/console/console.css",
-    "/console/console.js",
-    "/console/preview.js",
-    "/console/icon.svg",
+    *(f"/console/{name}" for name in entrance.FILES),
 }
 REVISION = re.compile(r'name="revision" value="([0-9a-f]+)"')
 NOWHERE = str(uuid4())
@@ -49,17 +46,17 @@ async def places_of(site: Site, operators: Database) -> dict[str, str]:
     }
 
 
-def filled(template: str, places: dict[str, str]) -> str:
+def fill(template: str, places: dict[str, str]) -> str:
     return re.sub(r"\{([^}]+)\}", lambda found: places[found[1]], template)[len("/console") :]
 
 
 def test_every_page_asks_who_it_is(live_server: Live) -> None:
-    """A page cannot be open by accident: its dependencies hold the guard."""
+    """Every page has the dependency that authenticates."""
     routes = [route for route in console_routes(live_server) if route[1] not in OPEN]
     assert len(routes) >= 20
     for method, path, route in routes:
         calls = [dependency.call for dependency in route.dependant.dependencies]
-        # Signing out asks by hand, since it also ends what the guard looks at.
+        # Sign-out authenticates by itself, because it also removes the sign-in.
         assert access.require_signed_in in calls or path == "/console/sign-out", (method, path)
 
 
@@ -67,7 +64,7 @@ def test_every_page_asks_who_it_is(live_server: Live) -> None:
 async def test_nothing_without_signing_in(
     live_server: Live, site: Site, operators: Database
 ) -> None:
-    """Edge case 36: no cookie, a made-up one, an ended one, a revoked key: to the sign-in page."""
+    """Edge case 36: no, forged or ended cookie, or a revoked key: redirect to the sign-in page."""
     places = await places_of(site, operators)
     desk = await make_desk(live_server, operators)
     revoked = await make_browser(live_server)
@@ -82,45 +79,45 @@ async def test_nothing_without_signing_in(
     stranger = await make_browser(live_server)
     guesser = await make_browser(live_server)
     guesser.client.cookies.set("hlas_console", "a" * 43)
-    before = await everything(operators)
+    before = await dump_state(operators)
     for method, path, _ in console_routes(live_server):
         if path in OPEN:
             continue
         for browser in (stranger, guesser, ended, revoked):
             call = browser.get if method == "GET" else browser.post
-            answer = await call(filled(path, places))
+            answer = await call(fill(path, places))
             assert answer.status_code == 303, (method, path)
             assert answer.headers["Location"].startswith("/console/sign-in")
-    assert await everything(operators) == before
+    assert await dump_state(operators) == before
 
 
 async def test_no_change_without_our_own_form(site: Site, operators: Database) -> None:
-    """Without the form's token, with another's, or sent from another site: 403, nothing done."""
+    """A form without its token, with another's token or from another site: 403, no change."""
     places = await places_of(site, operators)
     mine = await make_browser(site.live, operators)
     other = await make_browser(site.live, operators)
-    before = await everything(operators)
+    before = await dump_state(operators)
     forms = {"slug": site.slug, "domain": site.origin, "name": "taken", "question": "q"}
     for method, path, _ in console_routes(site.live):
         if method == "GET" or path == "/console/sign-in":
             continue
         for token in ("", "0" * 64, other.token):
-            answer = await mine.post(filled(path, places), token, **forms)
+            answer = await mine.post(fill(path, places), token, **forms)
             assert answer.status_code == 403, path
             assert "load it again" in answer.text
         for origin in ("cross-site", "same-site", "none"):
             mine.client.headers["Sec-Fetch-Site"] = origin
-            assert (await mine.post(filled(path, places), **forms)).status_code == 403
+            assert (await mine.post(fill(path, places), **forms)).status_code == 403
         del mine.client.headers["Sec-Fetch-Site"]
         mine.client.headers["Origin"] = site.origin
-        assert (await mine.post(filled(path, places), **forms)).status_code == 403
+        assert (await mine.post(fill(path, places), **forms)).status_code == 403
         del mine.client.headers["Origin"]
-    assert await everything(operators) == before
+    assert await dump_state(operators) == before
     assert (await mine.get("/tenants")).status_code == 200, "still signed in"
 
 
-async def test_forms_are_no_json_and_no_json_is_a_form(site: Site, operators: Database) -> None:
-    """What a foreign page can send without asking is refused where it is not expected."""
+async def test_content_types(site: Site, operators: Database) -> None:
+    """JSON routes refuse forms, and the console accepts only forms of bounded size."""
     browser = await make_browser(site.live, operators)
     form = {"Content-Type": "application/x-www-form-urlencoded"}
     answer = await site.live.client.post(
@@ -142,21 +139,21 @@ async def test_forms_are_no_json_and_no_json_is_a_form(site: Site, operators: Da
 async def test_a_tenants_key_reaches_that_tenant_alone(
     live_server: Live, operators: Database
 ) -> None:
-    """Edge case 36: another tenant's pages are 404 or 403 as of one that is not there."""
+    """Edge case 36: another tenant's pages are 404 or 403, as if it did not exist."""
     own, other = await make_site(live_server, operators), await make_site(live_server, operators)
     await other.send("a secret of the other shop")
     places = await places_of(other, operators)
     missing = {**places, "slug": "no-such", "conversation_id": NOWHERE, "entry_id": NOWHERE}
     browser = await make_browser(live_server, operators, own.slug)
-    before = await everything(operators)
+    before = await dump_state(operators)
     for method, path, _ in console_routes(live_server):
         if "{slug}" not in path:
             continue
         call = browser.get if method == "GET" else browser.post
-        found = await call(filled(path, places))
+        found = await call(fill(path, places))
         assert found.status_code in {403, 404}, (method, path)
         assert other.slug not in found.text
-        absent = await call(filled(path, missing))
+        absent = await call(fill(path, missing))
         assert absent.status_code == found.status_code, (method, path)
     for path in ("", "/conversations", "/tenants", "/blocked", "/incidents", "/audit"):
         page = await browser.get(path, follow_redirects=True)
@@ -170,13 +167,13 @@ async def test_a_tenants_key_reaches_that_tenant_alone(
         (f"/tenants/{own.slug}/remove", {"slug": own.slug}),
     ):
         assert (await browser.post(path, **fields)).status_code == 403, path
-    assert await everything(operators) == before
+    assert await dump_state(operators) == before
 
 
 async def test_a_tenants_key_changes_what_is_its_own(
     live_server: Live, operators: Database
 ) -> None:
-    """Name and retention, but neither limits nor the switch, even if its form holds them."""
+    """A tenant may change name and retention, but not limits or activity, even by forged forms."""
     own = await make_site(live_server, operators)
     browser = await make_browser(live_server, operators, own.slug)
     page = await browser.get(f"/tenants/{own.slug}")
@@ -196,7 +193,7 @@ async def test_a_tenants_key_changes_what_is_its_own(
 
 
 async def test_nobody_overwrites_what_they_have_not_seen(site: Site, operators: Database) -> None:
-    """Two forms of one state: the second is told, and nothing of it is stored."""
+    """If two forms start from the same state, the second is refused and nothing of it is stored."""
     browser = await make_browser(site.live, operators)
     page = await browser.get(f"/tenants/{site.slug}")
     revision = REVISION.findall(page.text)[0]
@@ -236,8 +233,8 @@ async def test_cookies_and_headers(live_server: Live, operators: Database) -> No
     assert "connect-src 'none'" in preview.headers["Content-Security-Policy"]
 
 
-async def test_after_signing_in_one_stays_here(live_server: Live, operators: Database) -> None:
-    """`next` leads to pages of the console and nowhere else."""
+async def test_next_stays_in_the_console(live_server: Live, operators: Database) -> None:
+    """`next` redirects only to pages of the console."""
     desk = await make_desk(live_server, operators)
     for wanted, reached in (
         ("/console/audit", "/console/audit"),
@@ -258,7 +255,7 @@ async def test_after_signing_in_one_stays_here(live_server: Live, operators: Dat
 
 @pytest.mark.settings(rate_limit_admin_denied_ip="3/min")
 async def test_guessing_is_limited(live_server: Live, operators: Database) -> None:
-    """Edge case 53: wrong keys use up the address's limit; a good one still gets in."""
+    """Edge case 53: wrong keys use up the address's limit; a valid one still signs in."""
     desk = await make_desk(live_server, operators)
     browser = await make_browser(live_server)
     for _ in range(3):
@@ -274,7 +271,7 @@ async def test_guessing_is_limited(live_server: Live, operators: Database) -> No
 
 
 async def test_signing_in_makes_a_new_secret(live_server: Live, operators: Database) -> None:
-    """A cookie planted before signing in is worth nothing after it."""
+    """Signing in replaces a cookie that was set before."""
     desk = await make_desk(live_server, operators)
     browser = await make_browser(live_server)
     planted = "b" * 43
@@ -292,7 +289,7 @@ async def test_signing_in_makes_a_new_secret(live_server: Live, operators: Datab
 
 
 async def test_a_sign_in_ends_by_itself(live_server: Live, operators: Database) -> None:
-    """After two idle hours, and after twelve in any case."""
+    """A sign-in ends after two idle hours, and after twelve hours in any case."""
     for column, hours in (("last_seen_at", 2), ("created_at", 12)):
         browser = await make_browser(live_server, operators)
         assert (await browser.get("")).status_code == 200

@@ -1,10 +1,10 @@
-"""What the pages of the console say, over plain HTTP."""
+"""Content of the console's pages, over plain HTTP."""
 
 import re
 from uuid import UUID, uuid4
 
 import log_scan
-from administration import everything
+from administration import dump_state
 from browsers import make_browser
 from factories import Site
 from hlas.conversations import conversations
@@ -18,11 +18,11 @@ NOWHERE = str(uuid4())
 
 
 async def test_bad_input_is_explained(site: Site, operators: Database) -> None:
-    """A form with mistakes comes back with what was written and what is wrong, stored nowhere."""
+    """An invalid form is shown again with its values and an error; nothing is stored."""
     browser = await make_browser(site.live, operators)
     page = await browser.get(f"/tenants/{site.slug}")
     revision = REVISION.findall(page.text)[0]
-    before = await everything(operators)
+    before = await dump_state(operators)
     slug = site.slug
     for path, fields, said in (
         ("/tenants", {"name": "", "slug": "UPPER"}, 'value="UPPER"'),
@@ -46,11 +46,11 @@ async def test_bad_input_is_explained(site: Site, operators: Database) -> None:
         assert answer.status_code in {409, 422}, (path, fields)
         assert said in answer.text, (path, fields)
         assert not re.search("String should|Input should|pattern &", answer.text), (path, fields)
-    assert await everything(operators) == before
+    assert await dump_state(operators) == before
 
 
 async def test_odd_addresses(site: Site, operators: Database) -> None:
-    """Edge case 34: an odd address is answered by a page, and never by a 5xx."""
+    """Edge case 34: an invalid address is answered with a page, never a 5xx."""
     browser = await make_browser(site.live, operators)
     slug = site.slug
     for path in (
@@ -84,7 +84,7 @@ async def test_every_limit_of_a_tenant_has_a_field(site: Site, operators: Databa
 
 
 async def test_keys_for_signed_in_visitors(site: Site, operators: Database) -> None:
-    """A tenant's own administrator adds keys, sees a secret once, removes them, sets the mode."""
+    """A tenant's administrator adds keys, sees a secret once, removes keys and sets the mode."""
     browser = await make_browser(site.live, operators, site.slug)
     path = f"/tenants/{site.slug}"
     page = await browser.get(path)
@@ -111,8 +111,8 @@ async def test_keys_for_signed_in_visitors(site: Site, operators: Database) -> N
     assert (await browser.post(f"{path}/visitor-keys")).status_code == 409
 
 
-async def test_who_is_verified_is_said(site: Site, operators: Database) -> None:
-    """A claimed id and a proved one never look the same, in the list or in the transcript."""
+async def test_verified_visitors_are_marked(site: Site, operators: Database) -> None:
+    """Claimed and verified ids are displayed differently, in the list and in the transcript."""
     browser = await make_browser(site.live, operators)
     path = f"/tenants/{site.slug}/conversations"
     await site.open(visitor_id="eva")
@@ -128,17 +128,18 @@ async def test_who_is_verified_is_said(site: Site, operators: Database) -> None:
         assert about in (await browser.get(f"{path}/{site.conversation_id}")).text
 
 
-async def test_conversations_are_called_by_the_visitors_words(
+async def test_conversations_show_the_visitors_last_message(
     site: Site, operators: Database
 ) -> None:
-    """Not by the answer that came last; those that nobody has written in are left out unless asked
-    for, and a long visitor id is shortened, whole for whoever points at it.
+    """The list shows the visitor's last message, not the last answer. Empty conversations are shown
+    only on request. A long visitor id is shortened; its tooltip is complete.
     """
     browser = await make_browser(site.live, operators)
     path = f"/tenants/{site.slug}/conversations"
     await site.open(visitor_id="1234567890" * 4)
     empty = site.conversation_id
     await site.open(visitor_id="anna")
+    await operators.execute("update conversations set handler = 'agent'")
     await site.send("Do you deliver?")
     await site.live.client.post("/widget/messages/assistant", headers=site.headers(), json={})
     text = (await browser.get(path)).text
@@ -151,7 +152,7 @@ async def test_conversations_are_called_by_the_visitors_words(
 
 
 async def test_pages_of_conversations_pass_over_empty_ones(site: Site, operators: Database) -> None:
-    """However many there are between, paging finds every conversation that has a message."""
+    """Paging finds every conversation with a message, however many empty ones are between."""
     found = []
     for number in range(3):
         await site.open(visitor_id=f"v{number}")
@@ -171,7 +172,7 @@ async def test_pages_of_conversations_pass_over_empty_ones(site: Site, operators
 
 
 async def test_the_audit_names_the_domain(site: Site, operators: Database) -> None:
-    """On the line itself, with the tenant it belongs to."""
+    """The audit shows the domain and its tenant on the line itself."""
     browser = await make_browser(site.live, operators)
     await browser.post(f"/tenants/{site.slug}/domains", domain="tulips.example")
     text = (await browser.get("/audit?action=domain.add")).text
@@ -180,7 +181,7 @@ async def test_the_audit_names_the_domain(site: Site, operators: Database) -> No
 
 
 async def test_incidents_are_shown(site: Site, operators: Database) -> None:
-    """Each in words, with its count and what it was made of; a stranger's kind as it is."""
+    """Each incident has a title, its count and details; an unknown kind is shown unchanged."""
     await operators.execute(
         "insert into incidents (tenant_id, id, kind, count, details) values "
         "($1::text::uuid, gen_random_uuid(), 'token_failures', 1234, $2),"

@@ -1,4 +1,4 @@
-"""Plots: right columns, right percentiles, and paths that stay on the drawing."""
+"""Plots: correct columns, correct percentiles, and paths within the drawing."""
 
 import re
 from datetime import UTC, datetime, timedelta
@@ -23,7 +23,7 @@ NOW = datetime(2026, 3, 4, 13, 37, 42, tzinfo=UTC)
 
 
 def test_ranges_end_with_the_column_under_way() -> None:
-    """The last column holds now, the columns touch, and each begins on its round time."""
+    """The last column contains now, columns are adjacent, and each starts at a round time."""
     for spread in RANGES.values():
         starts = spread.starts(NOW)
         assert len(starts) == spread.columns
@@ -33,7 +33,7 @@ def test_ranges_end_with_the_column_under_way() -> None:
 
 
 def test_counts_fall_into_their_columns() -> None:
-    """Hours of one column are added up; what is older than the range is left out."""
+    """Hours of one column are added up; older ones are omitted."""
     week = RANGES["week"]
     last = week.starts(NOW)[-1]
     rows = [
@@ -49,8 +49,8 @@ def test_counts_fall_into_their_columns() -> None:
     assert counts.of("session") == [0] * 56
 
 
-def test_what_stands_apart_is_not_in_the_headline() -> None:
-    """It is drawn, and said beside the headline; of nothing nothing is said."""
+def test_a_separate_series_is_not_in_the_headline() -> None:
+    """A separate series is drawn and shown beside the headline; without values it is omitted."""
     starts = [NOW, NOW + timedelta(minutes=1)]
     opened, denied = ("Opened", "one", [4.0, 5.0]), ("Denied", "three", [2.0, 0.0])
     plot = draw_columns("Sessions", starts, [opened, denied], apart="Denied")  # type: ignore[list-item]  # floats are some of what may be there
@@ -60,7 +60,7 @@ def test_what_stands_apart_is_not_in_the_headline() -> None:
 
 
 def test_a_value_without_neighbours_is_a_dot() -> None:
-    """A line needs two points: where there is one, it is seen all the same."""
+    """A single value is drawn as a dot, because a line needs two points."""
     starts = [NOW + timedelta(minutes=number) for number in range(6)]
     given: list[float | None] = [None, 5.0, None, 1.0, 1.0, None]
     (series,) = draw_lines("x", "", "", starts, [("p50", "one", given)]).series
@@ -72,7 +72,7 @@ def test_a_value_without_neighbours_is_a_dot() -> None:
 
 
 def test_percentiles_are_read_off_the_histogram() -> None:
-    """Half of the way through a bucket is half of the way between its bounds."""
+    """Percentiles are interpolated linearly within a bucket."""
     counts = [0] * len(BUCKETS)
     assert estimate_quantile(counts, 0.5) is None
     counts[2] = 100  # 2.5 to 5 ms
@@ -83,7 +83,7 @@ def test_percentiles_are_read_off_the_histogram() -> None:
 
 @given(st.lists(st.integers(0, 10**6), min_size=1, max_size=60), st.integers(0, 10**6))
 def test_nothing_is_drawn_outside(values: list[int], more: int) -> None:
-    """Columns on top of each other and lines stay between the bottom and the top."""
+    """Stacked columns and lines stay between the bottom and the top."""
     starts = [NOW + timedelta(minutes=number) for number in range(len(values))]
     given = [("a", "one", list(values)), ("b", "two", [more] * len(values))]
     for plot in (draw_columns("x", starts, given), draw_lines("x", "", "", starts, given)):  # type: ignore[arg-type]  # ints are floats
@@ -95,7 +95,7 @@ def test_nothing_is_drawn_outside(values: list[int], more: int) -> None:
 
 @given(st.floats(0.001, 1e12))
 def test_round_up(value: float) -> None:
-    """Never below the value, at most two and a half times as high, and easy to read."""
+    """The result is not below the value, at most 2.5 times as high, and round."""
     top = round_up(value)
     assert value * 0.99999 <= top <= value * 2.51
     assert f"{top:e}"[0] in "125"

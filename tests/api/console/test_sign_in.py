@@ -1,4 +1,4 @@
-"""Edge case 53: whose sign-in form is taken, and that bad tries lock nobody out."""
+"""Edge case 53: which sign-in forms are accepted, and that failed attempts lock nobody out."""
 
 import asyncio
 import time
@@ -19,7 +19,7 @@ FORM = {"Content-Type": "application/x-www-form-urlencoded"}
 BAD_KEY = "hlas_" + "a" * 50
 
 
-async def signed_in(operators: Database) -> int:
+async def count_sign_ins(operators: Database) -> int:
     return len(await operators.all("select 1 from signins"))
 
 
@@ -35,7 +35,7 @@ async def send(
 
 
 async def guess(browser: Browser) -> list[int]:
-    """A bad key, a bad sign-in and a bad cookie at once: their statuses."""
+    """Statuses of an invalid key, an invalid sign-in form and an invalid cookie."""
     address = str(browser.client.base_url)
     async with httpx.AsyncClient(base_url=address, timeout=20) as stranger:
         cookie = {"Cookie": f"hlas_console={sign_ins.new_secret()}"}
@@ -48,7 +48,7 @@ async def guess(browser: Browser) -> list[int]:
 
 
 async def test_the_form_needs_its_cookie(live_server: Live, operators: Database) -> None:
-    """Edge case 53: no cookie, an empty or foreign one: 403, and nobody is signed in."""
+    """Edge case 53: without the cookie, or with an empty or foreign one: 403, no sign-in."""
     desk = await make_desk(live_server, operators)
     mine, other = await make_browser(live_server), await make_browser(live_server)
     await mine.get("/sign-in")
@@ -69,13 +69,13 @@ async def test_the_form_needs_its_cookie(live_server: Live, operators: Database)
         assert answer.status_code == 403, (cookie, token)
         assert "This form has expired. Please try again." in answer.text
         assert "hlas_console" not in answer.cookies
-    assert await signed_in(operators) == 0
+    assert await count_sign_ins(operators) == 0
     assert (await send(mine, desk.key, mine.token)).status_code == 303
-    assert await signed_in(operators) == 1
+    assert await count_sign_ins(operators) == 1
 
 
 async def test_the_form_is_taken_from_our_own_page(live_server: Live, operators: Database) -> None:
-    """Edge case 53: sent from another origin, 403 `form_refused` as a page, and no cookie."""
+    """Edge case 53: a form from another origin is a 403 `form_refused` page and sets no cookie."""
     desk = await make_desk(live_server, operators)
     browser = await make_browser(live_server)
     await browser.get("/sign-in")
@@ -100,9 +100,9 @@ async def test_the_form_is_taken_from_our_own_page(live_server: Live, operators:
         assert "The form was not sent from this page" in answer.text
         assert '<a href="/console/sign-in">Sign in again</a>' in answer.text
         assert "set-cookie" not in answer.headers
-    assert await signed_in(operators) == 0
+    assert await count_sign_ins(operators) == 0
     assert live_server.events("refused")[-1]["error_code"] == "form_refused"
-    # Also through a proxy that ended TLS and left the port out of Host.
+    # Also through a proxy that terminates TLS and omits the port in Host.
     for own in (
         {"Origin": live_server.url, "Sec-Fetch-Site": "same-origin"},
         {"Origin": live_server.url},
@@ -115,7 +115,7 @@ async def test_the_form_is_taken_from_our_own_page(live_server: Live, operators:
 
 
 async def test_an_expired_form_is_shown_again(live_server: Live, operators: Database) -> None:
-    """Edge case 53: the answer has a fresh form, and that one works."""
+    """Edge case 53: an expired form is answered with a new one, which works."""
     desk = await make_desk(live_server, operators)
     browser = await make_browser(live_server)
     await browser.get("/sign-in")
@@ -139,7 +139,7 @@ async def test_two_tabs(live_server: Live, operators: Database) -> None:
 
 
 async def test_flags_of_the_form_cookie(live_server: Live) -> None:
-    """Edge case 53: not for scripts, not for other sites, for an hour, another in each browser."""
+    """Edge case 53: HttpOnly, SameSite, one hour, different in each browser."""
     values = set()
     for _ in range(2):
         browser = await make_browser(live_server)
@@ -159,9 +159,9 @@ async def test_flags_of_the_form_cookie(live_server: Live) -> None:
 
 @pytest.mark.settings(trusted_proxies="127.0.0.0/8")
 async def test_cookies_over_tls(live_server: Live, operators: Database) -> None:
-    """Edge case 53: `__Host-` and Secure, so no other host plants one and none leaks in the clear.
+    """Edge case 53: `__Host-` and Secure, so no other host can set it and it is sent over TLS only.
 
-    A cookie without the prefix is not read.
+    A cookie without the prefix is ignored.
     """
     desk = await make_desk(live_server, operators)
     browser = await make_browser(live_server)
@@ -190,7 +190,7 @@ async def test_cookies_over_tls(live_server: Live, operators: Database) -> None:
 
 @pytest.mark.settings(rate_limit_admin_denied_ip="3/min")
 async def test_bad_tries_lock_nobody_out(live_server: Live, operators: Database) -> None:
-    """Edge case 53: after bad keys, forms and cookies from an address, good ones still work."""
+    """Edge case 53: after invalid keys, forms and cookies from an address valid ones work."""
     desk = await make_desk(live_server, operators)
     early = await make_browser(live_server, operators)
     late, guesser = await make_browser(live_server), await make_browser(live_server)
@@ -214,7 +214,7 @@ async def test_bad_tries_lock_nobody_out(live_server: Live, operators: Database)
 async def test_bad_tries_over_the_limit_cost_no_sql(
     live_server: Live, operators: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Edge case 53: one query in a quarter of a second for all of them, however many."""
+    """Edge case 53: any number of attempts costs one query in a quarter of a second."""
     guesser = await make_browser(live_server)
     assert await guess(guesser) == [401, 401, 303]
     asked: list[str] = []
@@ -223,7 +223,7 @@ async def test_bad_tries_over_the_limit_cost_no_sql(
         call = getattr(Database, name)
 
         async def watched(self: Database, query: str, *arguments: Any) -> Any:
-            # The service looks after other things meanwhile.
+            # The background tasks of the service run queries in the meantime.
             if "administrators" in query or "signins" in query:
                 asked.append(query)
             return await call(self, query, *arguments)
@@ -243,7 +243,7 @@ async def test_bad_tries_over_the_limit_cost_no_sql(
 
 
 async def test_new_secrets_are_known_at_once(live_server: Live, operators: Database) -> None:
-    """Edge case 53: a key or sign-in works from its first moment, whenever others were loaded."""
+    """Edge case 53: a new key or sign-in works at once, whenever the digests were loaded."""
     known = sign_ins.KnownSecrets(operators)
     assert not await known.contain(BAD_KEY)
     desk = await make_desk(live_server, operators)
@@ -254,7 +254,7 @@ async def test_new_secrets_are_known_at_once(live_server: Live, operators: Datab
 
 
 async def test_sign_ins_of_a_key_are_bounded(live_server: Live, operators: Database) -> None:
-    """A key cannot fill the table: the newest 50 of its sign-ins stay, and others' are left."""
+    """A key has at most 50 sign-ins, the newest ones; other keys are not affected."""
     other = await make_browser(live_server, operators)
     desk = await make_desk(live_server, operators)
     await operators.execute(
@@ -266,6 +266,6 @@ async def test_sign_ins_of_a_key_are_bounded(live_server: Live, operators: Datab
     )
     newest = await make_browser(live_server)
     assert (await newest.sign_in(desk.key)).status_code == 303
-    assert await signed_in(operators) == 51
+    assert await count_sign_ins(operators) == 51
     for browser in (newest, other):
         assert (await browser.get("/tenants")).status_code == 200

@@ -1,4 +1,4 @@
-"""Tokens over HTTP: every protected route answers a bad one the same way."""
+"""Tokens over HTTP: every protected route refuses an invalid one in the same way."""
 
 import time
 from typing import Any
@@ -15,7 +15,7 @@ from log_scan import SECRET
 OTHER = "a secret that this service never had"
 
 
-def protected(site: Site) -> list[tuple[str, str]]:
+def list_protected(site: Site) -> list[tuple[str, str]]:
     return [
         ("GET", "/widget/whoami"),
         ("POST", "/widget/messages"),
@@ -48,7 +48,7 @@ async def call(
 
 
 async def test_whoami(site: Site) -> None:
-    """A token speaks for its tenant and conversation."""
+    """A token identifies its tenant and conversation."""
     answer = await site.live.client.get("/widget/whoami", headers=site.headers())
     assert answer.json() == {
         "tenant_id": site.tenant_id,
@@ -57,7 +57,7 @@ async def test_whoami(site: Site) -> None:
 
 
 async def test_authorization_header(site: Site) -> None:
-    """Edge case 39: on every protected route no, a malformed or a bad token is the right 401."""
+    """Edge case 39: every protected route answers a missing or invalid token with the right 401."""
     good = site.session["token"]
     unsigned = jwt.encode({"aud": AUDIENCE}, "", algorithm="none")
     cases: list[tuple[list[str], str]] = [
@@ -79,29 +79,29 @@ async def test_authorization_header(site: Site) -> None:
         ([f"Bearer {token(site, tid='x')}"], "invalid_claims"),
     ]
     for values, code in cases:
-        for method, path in protected(site):
+        for method, path in list_protected(site):
             headers = [("Origin", site.origin), *(("Authorization", value) for value in values)]
             answer = await call(site, method, path, headers)
             assert (answer.status_code, answer.json()["detail"]) == (401, code), (path, values)
             assert answer.headers["www-authenticate"] == "Bearer"
             assert answer.headers["access-control-allow-origin"] == site.origin
     denied = site.live.events("auth_denied")
-    assert len(denied) == len(cases) * len(protected(site))
+    assert len(denied) == len(cases) * len(list_protected(site))
     assert {line["reason"] for line in denied} == {code for _, code in cases}
 
 
 async def test_expired(site: Site) -> None:
-    """Edge case 39: an expired token is token_expired everywhere, and can only be refreshed."""
+    """Edge case 39: an expired token is token_expired everywhere; it can only be refreshed."""
     old = token(site, exp=int(time.time()) - 120)
     headers = [("Origin", site.origin), ("Authorization", f"Bearer {old}")]
-    for method, path in protected(site)[:-1]:
+    for method, path in list_protected(site)[:-1]:
         answer = await call(site, method, path, headers)
         assert (answer.status_code, answer.json()["detail"]) == (401, "token_expired"), path
     assert (await call(site, "POST", "/widget/session/refresh", headers)).status_code == 200
 
 
 async def test_origin_binding(site: Site, operators: Database) -> None:
-    """Edge case 38: a token works on its own origin alone, or where there is no browser."""
+    """Edge case 38: a token works only on its own origin, or without an Origin header."""
     other = await make_site(site.live, operators)
     secure = f"Bearer {site.session['token']}"
     for origins in (
@@ -112,18 +112,18 @@ async def test_origin_binding(site: Site, operators: Database) -> None:
         [site.origin, site.origin],
         [site.origin.replace("https", "http")],
     ):
-        for method, path in protected(site):
+        for method, path in list_protected(site):
             headers = [*(("Origin", origin) for origin in origins), ("Authorization", secure)]
             answer = await call(site, method, path, headers)
             assert (answer.status_code, answer.json()["detail"]) == (403, "origin_mismatch")
             assert "access-control-allow-origin" not in answer.headers
-    for method, path in protected(site)[:2]:
+    for method, path in list_protected(site)[:2]:
         answer = await call(site, method, path, [("Authorization", secure)])
         assert answer.status_code == 200
 
 
 async def test_conversation_is_gone(site: Site, operators: Database) -> None:
-    """Edge case 36: the token of a removed or a foreign conversation is refused the same way."""
+    """Edge case 36: a token of a removed and of a foreign conversation is refused equally."""
     other = await make_site(site.live, operators)
     removed = token(site)
     await operators.execute("delete from conversations where id = $1", site.conversation_id)
@@ -133,7 +133,7 @@ async def test_conversation_is_gone(site: Site, operators: Database) -> None:
     no_tenant = token(site, tid=str(uuid7()), cid=other.conversation_id)
     for value in (removed, never, foreign, foreign_tenant, no_tenant):
         claims = jwt.decode(value, options={"verify_signature": False})
-        for method, path in protected(site):
+        for method, path in list_protected(site):
             path = path.replace(site.conversation_id, claims["cid"])  # noqa: PLW2901  # its own
             headers = [("Origin", site.origin), ("Authorization", f"Bearer {value}")]
             answer = await call(site, method, path, headers)

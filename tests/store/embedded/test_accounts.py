@@ -1,4 +1,4 @@
-"""Who runs the embedded PostgreSQL: never root, and nobody else gets in."""
+"""The user of the embedded PostgreSQL: never root, and other users have no access."""
 
 import os
 import pwd
@@ -25,8 +25,8 @@ UNNAMED = 54321
 
 @pytest.fixture(scope="module")
 def data_dir() -> Iterator[Path]:
-    """A cluster that root made."""
-    with clusters.initialised() as path:
+    """A cluster created by root."""
+    with clusters.make_data_dir() as path:
         yield path
 
 
@@ -38,7 +38,7 @@ def directory() -> Iterator[Path]:
 
 @pytest.fixture
 def system_directory(directory: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """In place of /var/lib/hlas, so that tests leave nothing there."""
+    """Replaces /var/lib/hlas, so that tests leave nothing there."""
     path = directory / "system"
     monkeypatch.setattr(binaries, "SYSTEM_DIRECTORY", path)
     return path
@@ -46,7 +46,7 @@ def system_directory(directory: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def closed(directory: Path) -> Path:
-    """Like root's home: nobody else may pass."""
+    """Like root's home: other users may not enter."""
     path = directory / "closed"
     path.mkdir(mode=0o700)
     return path
@@ -64,7 +64,7 @@ def home_of(uid: int, directory: Path) -> Path:
 
 
 def start_as(uid: int, data_dir: Path) -> str:
-    """Starts and stops a server as another user; what that user would read, or "started".
+    """Start and stop a server as another user; returns the error message, or "started".
 
     Forked, because another user may be unable to execute the interpreter of these tests.
     """
@@ -91,7 +91,7 @@ def start_as(uid: int, data_dir: Path) -> str:
 
 
 def test_root_drops_to_another_user(data_dir: Path) -> None:
-    """No process of the server is root or keeps root's groups, and no parent is changed."""
+    """No process of the server is root or has root's groups, and no parent directory changes."""
     before = state(data_dir.parent)
     groups = os.getgroups()
     os.setgroups([4])
@@ -117,7 +117,7 @@ def status(pid: int) -> list[str]:
 
 
 def test_signals_reach_only_the_user_of_the_server(data_dir: Path) -> None:
-    """Whatever ids root's supervisor might mix up, the processes of others are safe."""
+    """A wrong pid cannot signal processes of other users."""
     other = subprocess.Popen(["sleep", "600"])
     own = subprocess.Popen(
         ["sleep", "600"], **clusters.cluster_of(data_dir).account.process_options()
@@ -133,14 +133,14 @@ def test_signals_reach_only_the_user_of_the_server(data_dir: Path) -> None:
 
 
 def test_closed_parent(closed: Path, system_directory: Path) -> None:
-    """Under a directory that the server's user cannot pass, the cluster lies elsewhere, the
-    parent stays closed, and later starts and commands find it.
+    """If the server's user cannot enter DATA_DIR, the cluster is created elsewhere, the permissions
+    stay unchanged, and later starts and commands find it.
     """
     before = state(closed)
     server = embedded.start(closed / "hlas")
     assert server.cluster.home.parent == system_directory
     clusters.query(server.url, "CREATE TABLE kept ()")
-    with embedded.running(closed / "hlas") as attached:
+    with embedded.open_server(closed / "hlas") as attached:
         assert attached.pid == server.pid
     server.stop()
     again = embedded.start(closed / "hlas")
@@ -148,7 +148,7 @@ def test_closed_parent(closed: Path, system_directory: Path) -> None:
     again.stop()
     assert state(closed) == before
     assert len(list(system_directory.iterdir())) == 1
-    # A lost cluster is an error, never silently an empty database.
+    # A lost cluster is an error; it is never replaced by an empty database.
     shutil.rmtree(server.cluster.home)
     with pytest.raises(EmbeddedPostgresError, match="which is missing; bring it back"):
         embedded.start(closed / "hlas")
@@ -157,7 +157,7 @@ def test_closed_parent(closed: Path, system_directory: Path) -> None:
 def test_closed_binaries(
     data_dir: Path, closed: Path, system_directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A virtual environment in root's home: the programs are copied once to where they run."""
+    """Programs in root's home are copied once to a directory where the user can run them."""
     package = binaries._package_directory()
     site = closed / "site-packages"
     shutil.copytree(package, site / package.name)
@@ -175,7 +175,7 @@ def test_closed_binaries(
 
 
 def test_normal_user(directory: Path) -> None:
-    """A user without rights starts the server under its own name, the first time and later."""
+    """An ordinary user starts the server under its own name, the first time and later."""
     uid = pwd.getpwnam("nobody").pw_uid
     data_dir = home_of(uid, directory) / "hlas"
     assert start_as(uid, data_dir) == "started"
@@ -189,7 +189,7 @@ def test_normal_user(directory: Path) -> None:
 
 
 def test_socket_is_closed_to_other_users(data_dir: Path) -> None:
-    """Another user does not get as far as the password, even knowing it."""
+    """Another user cannot reach the socket, even with the password."""
     server = embedded.start(data_dir)
     path = server.socket_directory / ".s.PGSQL.5432"
     script = 'test -e "$1" || echo out of reach'
@@ -201,27 +201,27 @@ def test_socket_is_closed_to_other_users(data_dir: Path) -> None:
 
 
 def test_directory_of_another_user(data_dir: Path) -> None:
-    """Somebody else's DATA_DIR is one sentence, not a traceback."""
+    """Another user's DATA_DIR is an error of one sentence, not a traceback."""
     text = start_as(pwd.getpwnam("nobody").pw_uid, data_dir)
     assert text == f"Cannot open {data_dir}/postgres.lock: Permission denied."
 
 
 def test_user_without_a_name(directory: Path) -> None:
-    """A bare number as user, as in some containers, gets the reason and the way out."""
+    """A user id without a name, as in some containers, gets the reason and a fix."""
     text = start_as(UNNAMED, home_of(UNNAMED, directory) / "hlas")
     assert "54321 has no name in /etc/passwd" in text
     assert "DATABASE_URL" in text
 
 
 def test_without_useradd(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A minimal container has no useradd; there is always nobody."""
+    """Without useradd, as in a minimal container, the user nobody is used."""
     monkeypatch.setattr(account, "DEDICATED", "hlas-that-does-not-exist")
     monkeypatch.setattr(shutil, "which", lambda *_, **__: None)
     assert account.account_for_new_cluster().name == "nobody"
 
 
 def test_start_killed_before_the_directory_was_given_away(directory: Path) -> None:
-    """An empty directory of root is what such a start leaves; the next one begins anew."""
+    """An empty directory owned by root, left by a killed start, is created again."""
     home = directory / "hlas" / "postgres"
     home.mkdir(parents=True)
     assert locate(directory / "hlas") is None
@@ -230,7 +230,7 @@ def test_start_killed_before_the_directory_was_given_away(directory: Path) -> No
 
 
 def test_cluster_of_root_is_refused(directory: Path) -> None:
-    """Files of root in the cluster's place are not given away silently."""
+    """A cluster owned by root is refused; its owner is not changed silently."""
     (directory / "hlas" / "postgres" / "data").mkdir(parents=True)
     with pytest.raises(EmbeddedPostgresError, match="belongs to root"):
         embedded.start(directory / "hlas")

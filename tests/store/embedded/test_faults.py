@@ -1,4 +1,4 @@
-"""The embedded PostgreSQL when something is killed, stale, hung or in the way."""
+"""The embedded PostgreSQL with killed, hung, stale or foreign processes and files."""
 
 import io
 import os
@@ -22,7 +22,7 @@ from log_scan import events
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Patience is only shortened; the order of events stays."""
+    """Shorter timeouts; the order of events is the same."""
     monkeypatch.setattr(postmaster, "FAST_SHUTDOWN_SECONDS", 0.5)
     monkeypatch.setattr(postmaster, "ORPHAN_SECONDS", 0.5)
 
@@ -69,7 +69,7 @@ def clients() -> Iterator[list[subprocess.Popen[bytes]]]:
 
 
 def test_application_killed(data_dir: Path) -> None:
-    """Edge case 6: after kill -9 of the application its server is adopted, not doubled."""
+    """Edge case 6: after kill -9 of the application its server is adopted, not started twice."""
     with clusters.application(data_dir) as process:
         orphan = embedded.attach(data_dir)
         assert orphan is not None
@@ -85,7 +85,7 @@ def test_application_killed(data_dir: Path) -> None:
 
 
 def test_orphan_with_other_settings_is_replaced(data_dir: Path) -> None:
-    """A server is adopted only when it runs as it would be started now."""
+    """A server is adopted only if its configuration is the current one."""
     with clusters.application(data_dir) as process:
         process.kill()
         process.wait()
@@ -99,7 +99,7 @@ def test_orphan_with_other_settings_is_replaced(data_dir: Path) -> None:
 
 
 def test_adopted_server_is_watched(data_dir: Path) -> None:
-    """The death of a server that is no child of ours is noticed too."""
+    """The death of an adopted server, which is not our child, is detected too."""
     with clusters.application(data_dir) as process:
         process.kill()
         process.wait()
@@ -112,18 +112,18 @@ def test_adopted_server_is_watched(data_dir: Path) -> None:
 
 
 def test_command_after_a_killed_application(data_dir: Path) -> None:
-    """A command uses the orphan and, as its last user, stops it."""
+    """A command uses the orphaned server and, as its last user, stops it."""
     with clusters.application(data_dir) as process:
         process.kill()
         process.wait()
-    with embedded.running(data_dir) as server:
+    with embedded.open_server(data_dir) as server:
         assert works(server)
     assert clusters.is_gone(server)
 
 
 def test_server_killed(data_dir: Path, logs: io.BytesIO) -> None:
-    """Edge case 5: after kill -9 of the server it is back by itself at the same address, with
-    every acknowledged row, and one line tells it.
+    """Edge case 5: after kill -9 the server is restarted automatically at the same address, with
+    every acknowledged row, and one line is logged.
     """
     server = embedded.start(data_dir)
     server.watch()
@@ -143,7 +143,7 @@ def test_server_killed(data_dir: Path, logs: io.BytesIO) -> None:
 
 
 def test_watch_goes_on(data_dir: Path, logs: io.BytesIO, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An error that nobody expected does not end the watch: it is logged and tried again."""
+    """An unexpected error does not end the watch: it is logged and retried."""
     server = embedded.start(data_dir)
     launch = postmaster.launch
     tries: list[Any] = []
@@ -170,7 +170,7 @@ def test_watch_goes_on(data_dir: Path, logs: io.BytesIO, monkeypatch: pytest.Mon
 def test_hung_backend_of_a_killed_server(
     data_dir: Path, clients: list[subprocess.Popen[bytes]], impatient: None
 ) -> None:
-    """A child that does not notice the death of its server is ended before the next start."""
+    """A child that survives its killed server is killed before the next start."""
     server = embedded.start(data_dir)
     backend = backend_of(server, clients)
     os.kill(backend, signal.SIGSTOP)
@@ -184,7 +184,7 @@ def test_hung_backend_of_a_killed_server(
 def test_stop_with_a_hung_backend(
     data_dir: Path, clients: list[subprocess.Popen[bytes]], impatient: None
 ) -> None:
-    """A child that answers no signal does not keep the application from ending."""
+    """A child that ignores signals does not keep the application from stopping."""
     server = embedded.start(data_dir)
     os.kill(backend_of(server, clients), signal.SIGSTOP)
     server.stop()
@@ -195,7 +195,7 @@ def test_stop_with_a_hung_backend(
 
 
 def test_stop_with_a_hung_server(data_dir: Path, impatient: None) -> None:
-    """A stopped postmaster is ended too."""
+    """A postmaster stopped with SIGSTOP is killed too."""
     server = embedded.start(data_dir)
     os.kill(pid_of(server), signal.SIGSTOP)
     server.stop()
@@ -204,7 +204,7 @@ def test_stop_with_a_hung_server(data_dir: Path, impatient: None) -> None:
 
 @pytest.mark.parametrize("delay", [0.0, 0.1, 0.2, 0.25, 0.3, 0.4])
 def test_stop_while_the_watch_restarts(data_dir: Path, delay: float) -> None:
-    """Whenever stop comes after a death, nothing is started behind its back."""
+    """A stop during a restart leaves no process running."""
     server = embedded.start(data_dir)
     server.watch()
     os.kill(pid_of(server), signal.SIGKILL)
@@ -215,7 +215,7 @@ def test_stop_while_the_watch_restarts(data_dir: Path, delay: float) -> None:
 
 
 def test_watch_keeps_trying(data_dir: Path, logs: io.BytesIO) -> None:
-    """A restart that fails is tried again, and told, until it works."""
+    """A failed restart is logged and retried until it succeeds."""
     server = embedded.start(data_dir)
     server.watch()
     conf = server.cluster.data / "postgresql.conf"
@@ -232,8 +232,8 @@ def test_watch_keeps_trying(data_dir: Path, logs: io.BytesIO) -> None:
 
 
 def test_stale_pid_of_a_living_program(data_dir: Path) -> None:
-    """Pid files that survived a crash and name a living program of the same user: not believed,
-    and the program is left alone.
+    """Pid files left by a crash that contain the pid of another running program are ignored, and
+    that program is not touched.
     """
     server = embedded.start(data_dir)
     pid_file = server.cluster.data / "postmaster.pid"
@@ -269,7 +269,7 @@ def test_copy_of_a_running_directory(data_dir: Path) -> None:
 
 
 def test_server_started_by_hand(data_dir: Path) -> None:
-    """A server that an administrator started is neither doubled nor stopped."""
+    """A server that an administrator started is neither started twice nor stopped."""
     cluster = clusters.cluster_of(data_dir)
     by_hand = subprocess.Popen(
         [embedded.binary("postgres"), "-D", cluster.data],
@@ -287,7 +287,7 @@ def test_server_started_by_hand(data_dir: Path) -> None:
 
 
 def test_application_killed_in_its_first_start() -> None:
-    """An unfinished cluster is made again; the initdb left behind does not disturb it."""
+    """An unfinished cluster is created again; a leftover initdb does not interfere."""
     with clusters.open_directory() as directory:
         data_dir = directory / "hlas"
         with clusters.python(clusters.APPLICATION, data_dir) as process:
@@ -301,7 +301,7 @@ def test_application_killed_in_its_first_start() -> None:
 
 
 def test_removed_data_dir() -> None:
-    """After `rm -rf` under a living server the same name is a new database, also where the new
+    """After `rm -rf` under a running server the same path is a new database, also if the new
     directory gets the inode of the old one.
     """
     with clusters.open_directory() as directory:

@@ -1,11 +1,11 @@
-"""The embedded PostgreSQL in ordinary life: start, use, attach, stop."""
+"""The embedded PostgreSQL in normal operation: start, use, attach, stop."""
 
 import os
 import signal
 import stat
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import asyncpg
@@ -20,7 +20,7 @@ COMMAND = """
 import sys
 from pathlib import Path
 from hlas.store import embedded
-with embedded.running(Path(sys.argv[1])) as server:
+with embedded.open_server(Path(sys.argv[1])) as server:
     print(server.pid, flush=True)
     sys.stdin.readline()
 """
@@ -28,8 +28,8 @@ with embedded.running(Path(sys.argv[1])) as server:
 
 @pytest.fixture(scope="module")
 def shared() -> Iterator[embedded.Server]:
-    """One server for the tests that only look."""
-    with clusters.initialised() as path:
+    """One server for the tests that only read."""
+    with clusters.make_data_dir() as path:
         server = embedded.start(path)
         yield server
         server.stop()
@@ -40,7 +40,7 @@ def mode(path: Path) -> int:
 
 
 def test_first_start_makes_a_working_cluster() -> None:
-    """A directory that does not exist becomes a database, and the second start finds its data."""
+    """A missing directory becomes a database, and the second start finds its data."""
     with clusters.open_directory() as directory:
         data_dir = directory / "not" / "there" / "yet"
         server = embedded.start(data_dir)
@@ -53,7 +53,7 @@ def test_first_start_makes_a_working_cluster() -> None:
 
 
 def test_owner_is_an_ordinary_role(shared: embedded.Server) -> None:
-    """The application's role owns the database and may make roles, and nothing above that."""
+    """The application's role owns the database and may create roles, and is not a superuser."""
     row = clusters.query(
         shared.url,
         "SELECT rolsuper, rolcreaterole, rolbypassrls, rolreplication, rolcreatedb,"
@@ -78,12 +78,12 @@ def test_owner_is_an_ordinary_role(shared: embedded.Server) -> None:
     ],
 )
 def test_settings(shared: embedded.Server, setting: str, value: str) -> None:
-    """A commit is durable, nothing listens on the network, and time and text are neutral."""
+    """Commits are durable, nothing listens on the network, time zone and locale are neutral."""
     assert clusters.query(shared.url, f"SHOW {setting}") == value
 
 
 def test_czech_text(shared: embedded.Server) -> None:
-    """Letters beyond ASCII are letters: for case, for trigrams and for the parser of words."""
+    """Non-ASCII letters are letters: for case, for trigrams and for the text parser."""
     row = clusters.query(
         shared.url,
         "CREATE EXTENSION pg_trgm; SELECT lower('ŽLUŤOUČKÝ'), show_trgm('řeč')::text <> '{}',"
@@ -93,22 +93,25 @@ def test_czech_text(shared: embedded.Server) -> None:
 
 
 def test_no_process_listens_on_the_network(shared: embedded.Server) -> None:
-    """The only way in is the private socket."""
-    members = postmaster.members(shared.cluster)
-    assert len(members) > 3
-    for pid in members:
-        assert psutil.Process(pid).net_connections(kind="inet") == []
+    """The server accepts connections only on its private socket."""
+    examined = 0
+    for pid in postmaster.members(shared.cluster):
+        # A backend or an autovacuum worker may have exited in the meantime.
+        with suppress(psutil.NoSuchProcess):
+            assert psutil.Process(pid).net_connections(kind="inet") == []
+            examined += 1
+    assert examined > 3
 
 
-def test_terminal_signals_pass_the_server_by(shared: embedded.Server) -> None:
-    """Ctrl-C is for the application, which ends the server when its requests are done."""
+def test_terminal_signals_do_not_reach_the_server(shared: embedded.Server) -> None:
+    """Ctrl-C reaches only the application, which stops the server after its requests."""
     assert shared.pid is not None
     assert os.getsid(shared.pid) == shared.pid
 
 
 @pytest.mark.parametrize("role", ["hlas_owner", "postgres"])
 async def test_password_is_required(shared: embedded.Server, role: str) -> None:
-    """Whoever reaches the socket still needs the password, the superuser too."""
+    """Every role needs its password on the socket, including the superuser."""
     for password in ("wrong", ""):
         with pytest.raises(asyncpg.InvalidPasswordError):
             await asyncpg.connect(
@@ -117,7 +120,7 @@ async def test_password_is_required(shared: embedded.Server, role: str) -> None:
 
 
 def test_files_are_private(shared: embedded.Server) -> None:
-    """Other users can read neither passwords nor data, nor reach the socket."""
+    """Other users can neither read passwords or data nor reach the socket."""
     assert mode(shared.data_dir / "postgres-passwords.json") == 0o600
     for path in (shared.cluster.home, shared.cluster.data, shared.socket_directory):
         assert mode(path) == 0o700
@@ -127,7 +130,7 @@ def test_files_are_private(shared: embedded.Server) -> None:
 async def test_environment_of_the_caller_does_not_matter(
     data_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """PG* variables of a developer's shell break neither the start nor a connection."""
+    """PG* variables of a developer's shell affect neither the start nor a connection."""
     for name in ("PGPORT", "PGHOST", "PGDATA", "PGUSER", "PGDATABASE"):
         monkeypatch.setenv(name, "1")
     monkeypatch.setenv("PGOPTIONS", "-c nonsense=1")
@@ -139,13 +142,13 @@ async def test_environment_of_the_caller_does_not_matter(
 
 
 def test_log_holds_no_values(shared: embedded.Server) -> None:
-    """Edge case 41: an error's detail and statement, which may hold a message, are not logged."""
+    """Edge case 41: details and statements of errors, which may hold a message, are not logged."""
     marker = "visitor-wrote-this"
     clusters.query(shared.url, "CREATE TABLE single (text text UNIQUE)")
     for _ in range(2):
         done = clusters.psql(shared.url, f"INSERT INTO single VALUES ('{marker}')")
     assert marker in done.stderr
-    # The collector writes an error and its details together, but later than the client reads it.
+    # The collector writes an error and its details together, but after the client reads it.
     log = ""
     while "duplicate key value" not in log:
         time.sleep(0.02)
@@ -168,22 +171,22 @@ def test_attach(data_dir: Path) -> None:
 
 
 def test_attach_without_a_cluster(tmp_path: Path) -> None:
-    """Asking makes nothing."""
+    """Attaching creates nothing."""
     assert embedded.attach(tmp_path / "none") is None
     assert not (tmp_path / "none").exists()
 
 
 def test_running_starts_and_stops(data_dir: Path) -> None:
-    """Without a server a command has its own, and leaves nothing behind."""
-    with embedded.running(data_dir) as server:
+    """Without a server a command starts one and stops it."""
+    with embedded.open_server(data_dir) as server:
         assert clusters.query(server.url, "SELECT 1") == "1"
     assert clusters.is_gone(server)
 
 
 def test_running_uses_the_server_of_serve(data_dir: Path) -> None:
-    """With a server a command uses it and leaves it alone."""
+    """A command uses a running server and leaves it running."""
     server = embedded.start(data_dir)
-    with embedded.running(data_dir) as same:
+    with embedded.open_server(data_dir) as same:
         assert same.pid == server.pid
     assert clusters.query(server.url, "SELECT 1") == "1"
     server.stop()
@@ -191,13 +194,13 @@ def test_running_uses_the_server_of_serve(data_dir: Path) -> None:
 
 
 def test_last_command_stops_the_server(data_dir: Path) -> None:
-    """Of two commands at once the first to leave does not pull the server from under the other."""
-    with embedded.running(data_dir) as first:
+    """The first of two commands to finish does not stop the server that the other uses."""
+    with embedded.open_server(data_dir) as first:
         other = clusters.python(COMMAND, data_dir, stdin=-1)
         with other:
             assert other.stdout is not None
             assert int(other.stdout.readline()) == first.pid
-            with embedded.running(data_dir):
+            with embedded.open_server(data_dir):
                 pass
             assert clusters.query(first.url, "SELECT 1") == "1"
             other.communicate("\n", timeout=60)
@@ -207,7 +210,7 @@ def test_last_command_stops_the_server(data_dir: Path) -> None:
 
 
 def test_serve_adopts_the_server_of_a_command(data_dir: Path) -> None:
-    """`serve` may start while a command works; the command then leaves the server to it."""
+    """`serve` can start while a command runs; the command then leaves the server to it."""
     with clusters.python(COMMAND, data_dir, stdin=-1) as command:
         assert command.stdout is not None
         pid = int(command.stdout.readline())
@@ -220,7 +223,7 @@ def test_serve_adopts_the_server_of_a_command(data_dir: Path) -> None:
 
 
 def test_second_serve_is_refused(data_dir: Path) -> None:
-    """Two applications on one directory: the second gets one line that names the first."""
+    """A second application on a directory gets one line that names the first."""
     with clusters.application(data_dir) as process:
         with pytest.raises(EmbeddedPostgresError) as caught:
             embedded.start(data_dir)
@@ -253,7 +256,7 @@ def test_two_first_starts_at_once() -> None:
 
 
 def test_sigterm_stops_everything(data_dir: Path) -> None:
-    """Edge case 44: when the application is told to end, its server ends fully."""
+    """Edge case 44: SIGTERM of the application stops its server completely."""
     with clusters.application(data_dir) as process:
         server = embedded.attach(data_dir)
         assert server is not None
@@ -265,8 +268,8 @@ def test_sigterm_stops_everything(data_dir: Path) -> None:
 
 
 @contextmanager
-def moved(data_dir: Path, *names: str) -> Iterator[Path]:
-    """The cluster under another path, for a while."""
+def move(data_dir: Path, *names: str) -> Iterator[Path]:
+    """The cluster temporarily under another path."""
     target = data_dir.parent.joinpath(*names)
     target.parent.mkdir(mode=0o711, parents=True, exist_ok=True)
     data_dir.rename(target)
@@ -278,20 +281,20 @@ def moved(data_dir: Path, *names: str) -> Iterator[Path]:
 
 
 def test_long_data_path(data_dir: Path) -> None:
-    """The address of a socket holds 107 bytes; the path of a directory may be longer."""
-    with moved(data_dir, "long-" * 20, "longer" * 20) as path:
+    """DATA_DIR may be longer than the 107 bytes of a socket's address."""
+    with move(data_dir, "long-" * 20, "longer" * 20) as path:
         server = embedded.start(path)
         assert clusters.query(server.url, "SELECT 1") == "1"
         assert mode(server.socket_directory) == 0o700
-        with embedded.running(path) as attached:
+        with embedded.open_server(path) as attached:
             assert attached.url == server.url
         server.stop()
         assert not server.socket_directory.exists()
 
 
 def test_taken_name_of_a_short_socket_directory(data_dir: Path) -> None:
-    """Somebody else's directory is not used, whatever its name."""
-    with moved(data_dir, "long-" * 20) as path:
+    """Another user's directory is not used, even if it has the expected name."""
+    with move(data_dir, "long-" * 20) as path:
         first = embedded.start(path)
         first.stop()
         first.socket_directory.mkdir(mode=0o755)
@@ -306,8 +309,8 @@ def test_taken_name_of_a_short_socket_directory(data_dir: Path) -> None:
 
 
 def test_path_with_odd_characters(data_dir: Path) -> None:
-    """Spaces, quotes, commas and letters beyond ASCII in the path change nothing."""
-    with moved(data_dir, 'it\'s a, "kůň" & 100%?#') as path:
+    """Spaces, quotes, commas and non-ASCII letters in the path work."""
+    with move(data_dir, 'it\'s a, "kůň" & 100%?#') as path:
         server = embedded.start(path)
         assert clusters.query(server.url, "SELECT 1") == "1"
         server.stop()
@@ -327,7 +330,7 @@ def test_symbolic_link_is_the_same_directory(data_dir: Path) -> None:
 
 
 def test_other_major_version(data_dir: Path) -> None:
-    """Data of another PostgreSQL is refused in one sentence, and left alone."""
+    """Data of another major version is refused in one sentence, and not changed."""
     file = data_dir / "postgres" / "data" / "PG_VERSION"
     file.write_text("17\n")
     try:
@@ -339,7 +342,7 @@ def test_other_major_version(data_dir: Path) -> None:
 
 
 def test_lost_passwords(data_dir: Path) -> None:
-    """The owner of the files can always get in: new passwords, the same data."""
+    """If the password file is lost, new passwords are set for the same data."""
     server = embedded.start(data_dir)
     clusters.query(server.url, "CREATE TABLE kept ()")
     server.stop()
@@ -352,7 +355,7 @@ def test_lost_passwords(data_dir: Path) -> None:
 
 
 def test_damaged_passwords(data_dir: Path) -> None:
-    """A damaged file is named, with the way out."""
+    """A damaged password file is named in the error, with a fix."""
     file = data_dir / "postgres-passwords.json"
     file.write_text("{")
     with pytest.raises(EmbeddedPostgresError, match="is damaged; remove it"):
@@ -362,7 +365,7 @@ def test_damaged_passwords(data_dir: Path) -> None:
 
 
 def test_failed_start_leaves_nothing(data_dir: Path) -> None:
-    """PostgreSQL's reason reaches the user, and the next start is free to try."""
+    """The error has PostgreSQL's reason, and the next start can succeed."""
     with pytest.raises(EmbeddedPostgresError, match=r"PostgreSQL did not start: .*shared_buffers"):
         embedded.start(data_dir, settings={"shared_buffers": "none"})
     server = embedded.start(data_dir, settings={"work_mem": "5MB"})
@@ -371,7 +374,7 @@ def test_failed_start_leaves_nothing(data_dir: Path) -> None:
 
 
 def test_stop_twice(data_dir: Path) -> None:
-    """A second signal during the end changes nothing."""
+    """A second signal during shutdown has no effect."""
     server = embedded.start(data_dir)
     server.stop()
     server.stop()
@@ -379,14 +382,14 @@ def test_stop_twice(data_dir: Path) -> None:
 
 
 def test_data_dir_that_cannot_be_made(tmp_path: Path) -> None:
-    """A file in the way is one sentence, not a traceback."""
+    """A file in place of DATA_DIR is an error of one sentence, not a traceback."""
     (tmp_path / "file").write_text("")
     with pytest.raises(EmbeddedPostgresError, match="Cannot make"):
         embedded.start(tmp_path / "file" / "hlas")
 
 
 def test_binary() -> None:
-    """Programs are found by name; a wrong name is one sentence."""
+    """Programs are found by name; an unknown name is an error of one sentence."""
     assert os.access(embedded.binary("pg_dump"), os.X_OK)
     with pytest.raises(EmbeddedPostgresError, match="no program nonsense"):
         embedded.binary("nonsense")

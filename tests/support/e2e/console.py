@@ -25,7 +25,7 @@ class Desk:
     async def open(
         cls, context: BrowserContext, live: Live, operators: Database, slug: str | None = None
     ) -> "Desk":
-        """Signed in with a new key; whatever a page complains about is remembered."""
+        """Sign in with a new key; console errors of pages are recorded."""
         desk = cls(await context.new_page(), live)
         await desk.page.add_init_script(WATCH_POLICY)
         desk.page.on("console", desk._hear)
@@ -46,7 +46,7 @@ class Desk:
         await self.page.goto(f"{self.live.url}/console{path}")
 
     async def violations(self) -> list[str]:
-        """What axe finds; it brings a script of its own, which our policy has to let through."""
+        """Violations that axe finds; its script needs an exception in our policy."""
         results = await Axe().run(self.page)
         found = results.response["violations"]
         return [f"{one['id']}: {one['nodes'][0]['html']}" for one in found]

@@ -8,7 +8,7 @@ from e2e.visitor import Visitor
 from e2e.website import Website
 from factories import Live, Site
 from hlas.store.db import Database, Row
-from hlas.store.writer import Draft
+from hlas.store.drafts import Draft
 
 HTML = """<!doctype html><html lang="{lang}" dir="{dir}"><head><title>Shop</title>
 <meta name="viewport" content="width=device-width, initial-scale=1"></head>
@@ -39,7 +39,7 @@ class Shop:
         direction: str = "ltr",
         strict: bool = True,
     ) -> str:
-        """Publish a page with the widget on it, under the strictest policy or under none."""
+        """Publish a page with the widget, under the strictest policy or without one."""
         tag = f'<script type="module" src="{api or self.live.url}/widget.js" {attributes}></script>'
         html = HTML.format(lang=lang, dir=direction, script=tag)
         return self.website.put(path, html, self.strict_policy(api) if strict else "")
@@ -48,7 +48,7 @@ class Shop:
         return await Visitor.arrive(context, self.page(attributes))
 
     async def messages(self, role: str | None = None) -> list[str]:
-        """What the database holds of the visitors' conversations, in their order."""
+        """The stored messages of the visitors' conversations, in order."""
         rows: list[Row] = await self.operators.all(
             "select role, content from messages where tenant_id = $1::text::uuid "
             "order by conversation_id, seq",
@@ -57,7 +57,7 @@ class Shop:
         return [row["content"] for row in rows if role in {None, row["role"]}]
 
     async def say(self, visitor: Visitor, content: str, role: str = "operator") -> None:
-        """Somebody on the shop's side writes into the visitor's conversation."""
+        """Add a message of the shop's side to the visitor's conversation."""
         services = self.live.app.state.services
         session = services.tokens.verify((await visitor.session())["token"])
         row = await self.operators.one("select gen_random_uuid()::text as id")
@@ -76,7 +76,7 @@ class Shop:
         )
 
     async def dress(self, looks: dict[str, object]) -> None:
-        """Set the tenant's ui_config, with no check in between."""
+        """Set the tenant's ui_config without validation."""
         await self.operators.execute(
             "update tenants set ui_config = $2 where id = $1::text::uuid",
             self.site.tenant_id,

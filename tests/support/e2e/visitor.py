@@ -1,4 +1,4 @@
-"""A visitor in a real browser, and what they see in the widget."""
+"""A visitor in a real browser, and the content of the widget."""
 
 import re
 from dataclasses import dataclass, field
@@ -64,15 +64,15 @@ class Visitor:
         return await self.rows(kind).all_inner_texts()
 
     async def settled(self, seconds: float = 60) -> None:
-        """Nothing waits to be sent, and nothing on the screen waits either."""
+        """Wait until no message is pending and no answer is due or in progress."""
         await self.page.wait_for_function(
-            """() => !Object.keys(localStorage).some((one) => /^hlas.*:(out:|reply$)/.test(one)) &&
-              !hlas.shadowRoot.querySelector(".sending, .waiting, .typing")""",
+            """() => !Object.keys(localStorage).some((one) => /^hlas.*:out:/.test(one)) &&
+              !hlas.shadowRoot.querySelector(".sending, .waiting, .typing, .stop:not([hidden])")""",
             timeout=seconds * 1000,
         )
 
     async def stored(self) -> dict[str, str]:
-        """Everything the browser keeps for this origin."""
+        """Everything that the browser stores for this origin."""
         return dict(await self.page.evaluate("({...localStorage, ...sessionStorage})"))
 
     async def session(self) -> dict[str, Any]:

@@ -33,7 +33,7 @@ class Website:
             writer.write("\r\n".join([*lines, "", ""]).encode() + body)
             await writer.drain()
         except (ConnectionError, asyncio.IncompleteReadError):
-            pass  # a browser opens connections that it does not use
+            pass  # browsers open connections that they do not use
         finally:
             writer.close()
 
@@ -42,7 +42,7 @@ class Website:
 async def open_website() -> AsyncIterator[Website]:
     website = Website("")
     server = await asyncio.start_server(website.serve, "127.0.0.1", 0)
-    # Another host name than the API's 127.0.0.1: another site in every sense.
+    # Another host name than the API's 127.0.0.1, so that it is cross-site.
     website.origin = f"http://localhost:{server.sockets[0].getsockname()[1]}"
     try:
         yield website

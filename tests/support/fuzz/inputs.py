@@ -1,11 +1,11 @@
-"""Inputs that nobody thought of, made from those that somebody did."""
+"""Mutations of known inputs."""
 
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
 from fuzz.targets import SEEDS
 
-# How often an input is changed.
+# The maximum number of mutations of an input.
 EDITS = 4
 
 
@@ -19,7 +19,7 @@ def pieces(name: str) -> SearchStrategy[bytes]:
 
 
 def histories(name: str) -> SearchStrategy[list[bytes]]:
-    """Something to begin with, and what becomes of it as pieces are put in for others."""
+    """A known input, and the pieces that replace parts of it."""
     start = st.one_of(
         st.sampled_from(SEEDS[name]), st.binary(max_size=300), st.text().map(str.encode)
     )
@@ -40,7 +40,7 @@ def _unfold(data: bytes, edits: list[tuple[int, int, bytes]]) -> list[bytes]:
 
 
 def inputs(name: str) -> SearchStrategy[bytes]:
-    """One of them at a time."""
+    """Single mutated inputs."""
     return st.builds(
         lambda history, number: history[number], histories(name), st.integers(0, EDITS)
     )

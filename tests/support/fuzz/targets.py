@@ -1,7 +1,7 @@
-"""Parsers of what strangers send: each gets any bytes, and may only say yes or a known no.
+"""Parsers of untrusted input: each gets any bytes, and must accept them or raise a known error.
 
-An exception that is not expected, or a yes that breaks its promise, is a finding. Hypothesis and
-the coverage-guided fuzzer use the same targets.
+An unexpected exception, or an accepted value that breaks its guarantee, is a finding. Hypothesis
+and the coverage-guided fuzzer use the same targets.
 """
 
 import base64
@@ -30,7 +30,7 @@ from hlas.visitors.tokens import Tokens
 
 LONGEST = 2000
 PROXIES = TrustedProxies.parse("127.0.0.1, 10.0.0.0/8, 2001:db8::/32")
-# No clock: what is made and checked here is the same in every run.
+# No clock: what is signed and verified here is the same in every run.
 TOKENS = Tokens(FixedKeys(("a secret for the fuzzer, long enough",)), 600, clock=lambda: 1e9)
 TOKEN = TOKENS.issue(
     "0190a000-0000-7000-8000-000000000001",
@@ -45,12 +45,12 @@ IDENTITY = jwt.encode(
     IDENTITY_KEY.material,
     headers={"kid": IDENTITY_KEY.kid},
 )
-# A header that is nested as deep as fits.
+# A header nested as deeply as the size allows.
 DEEP = base64.urlsafe_b64encode(b"[" * 1400).rstrip(b"=") + b".e30.e30"
 
 
 def origin(data: bytes) -> None:
-    """What is taken for an origin is written in one way only, and reads as itself."""
+    """An accepted origin has one spelling and parses to itself."""
     text = data.decode("latin-1")
     for parsed in (Origin.parse(text), Origin.of_url(text)):
         if parsed is not None:
@@ -70,7 +70,7 @@ def origin(data: bytes) -> None:
 
 
 def header(data: bytes) -> None:
-    """Authorization, Idempotency-Key, X-Forwarded-For: taken as they are, or refused."""
+    """Authorization, Idempotency-Key, X-Forwarded-For: accepted unchanged or refused."""
     values = [value.decode("latin-1") for value in data.split(b"\n")]
     with suppress(HlasError):
         assert " " not in sessions.bearer(values)
@@ -88,16 +88,16 @@ def header(data: bytes) -> None:
 
 
 def token(data: bytes) -> None:
-    """Nothing verifies but what was issued; one other byte, and it is another token."""
-    for text in (data.decode("latin-1"), spliced(TOKEN, data)):
+    """Only issued tokens verify; changing any byte makes a token invalid."""
+    for text in (data.decode("latin-1"), splice(TOKEN, data)):
         with suppress(AuthenticationError):
             TOKENS.verify(text)
             assert text == TOKEN, "forged"
 
 
 def identity(data: bytes) -> None:
-    """A visitor is whom the tenant's key has signed for; nothing else is anybody."""
-    for text in (data.decode("latin-1"), spliced(IDENTITY, data)):
+    """An identity is accepted only if the tenant's key has signed it."""
+    for text in (data.decode("latin-1"), splice(IDENTITY, data)):
         with suppress(InvalidIdentity):
             assert (
                 identities.verify(text, {IDENTITY_KEY.kid: IDENTITY_KEY}, {"shop"}, 1e9) == "jana"
@@ -105,15 +105,15 @@ def identity(data: bytes) -> None:
             assert text == IDENTITY, "forged"
 
 
-def spliced(token: str, data: bytes) -> str:
-    """A piece of a good token replaced by these bytes; the first two say where."""
+def splice(token: str, data: bytes) -> str:
+    """A valid token with a part replaced by these bytes; the first two bytes say where."""
     place = int.from_bytes(data[:2]) % len(token)
     text = data[2:].decode("latin-1")
     return token[:place] + text + token[place + len(text) :]
 
 
 def json(data: bytes) -> None:
-    """A message or session that is accepted can be stored, hashed and written out again."""
+    """An accepted message or session can be stored, hashed and serialised again."""
     with suppress(HlasError):
         payloads.loads(data)
     with suppress(HlasError):
@@ -129,7 +129,7 @@ def json(data: bytes) -> None:
 
 
 def texts(value: Any) -> Iterator[str]:
-    """Every text in a value, names included."""
+    """Every text in a value, including names."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict):
@@ -142,7 +142,7 @@ def texts(value: Any) -> Iterator[str]:
 
 
 def markdown(data: bytes) -> None:
-    """A file of questions and answers is read in full, or refused with its line."""
+    """A file of questions and answers is read in full, or refused with a line number."""
     for name in ("faq.md", "faq.csv"):
         with suppress(KnowledgeError):
             for entry in files.parse(name, data):
@@ -152,12 +152,12 @@ def markdown(data: bytes) -> None:
 
 
 def policy(data: bytes) -> None:
-    """Whatever a website sends as its policy, the doctor has an opinion on it."""
+    """The doctor handles every policy that a website sends."""
     page = Origin("https", "shop.example", 443)
     wanted = Wanted("https://chat.example/widget.js", page, "abc", "sha384-abc")
     policies = content_policy.split(data.decode("latin-1"))
     for directives in (SCRIPT, CONNECT):
-        content_policy.blocking(policies, directives, wanted)
+        content_policy.find_blocking(policies, directives, wanted)
 
 
 TARGETS: dict[str, Callable[[bytes], None]] = {

@@ -1,8 +1,8 @@
-"""Loaded by every process of a soaked server: on SIGUSR2 it writes down how many tasks it has.
+"""Loaded by every process of a server under soak: on SIGUSR2 it writes its number of tasks.
 
-The product shows nothing of this to anybody; a directory on PYTHONPATH is enough to look inside.
-What it remembers up to a bound is bounded lower, so that a soak sees the bound hold.
-`HLAS_PROBE_PLANT` plants the defects that the soak must see.
+It is loaded from a directory on PYTHONPATH; the product contains nothing for it. It lowers the
+bounds of caches, so that a soak reaches them. `HLAS_PROBE_PLANT` plants the defects that the soak
+must detect.
 """
 
 import asyncio

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated
 from urllib.parse import parse_qsl, quote
 from uuid import UUID
 
@@ -68,7 +68,7 @@ class Visit(Access):
 class ConsoleRoute(APIRoute):
     """Answers with pages, also to refusals and when nobody is signed in."""
 
-    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+    def get_route_handler(self) -> Callable[[Request], Coroutine[None, None, Response]]:
         handle = super().get_route_handler()
 
         async def handle_with_pages(request: Request) -> Response:
@@ -78,6 +78,8 @@ class ConsoleRoute(APIRoute):
                 wanted = request.url.path if request.method == "GET" else CONSOLE
                 return go(f"{SIGN_IN}?next={quote(wanted)}")
             except errors.HlasError as error:
+                if is_from_script(request):
+                    raise
                 refusal = error
             except RequestValidationError:
                 refusal = errors.NotFound()
@@ -92,6 +94,11 @@ class ConsoleRoute(APIRoute):
             return answer
 
         return handle_with_pages
+
+
+def is_from_script(request: Request) -> bool:
+    """Whether a page's script sends a form, and reads the answer itself."""
+    return request.headers.get("accept") == "application/json"
 
 
 def go(path: str, done: str = "") -> Response:

@@ -1,18 +1,36 @@
-"""Visitors' conversations: search, read, follow and close."""
+"""Visitors' conversations: search, read, follow, answer, take over, hand back and close."""
 
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
+import uuid_utils
 from fastapi import Request, Response
 
+from hlas import errors
 from hlas.api.admin.access import answer
-from hlas.api.admin.conversations import HIGHEST_SEQ
-from hlas.api.console.access import CONSOLE, PathTenant, Signed, go, parse_id, router
+from hlas.api.admin.conversations import (
+    HIGHEST_SEQ,
+    announce_handler,
+    open_list_stream,
+    open_stream,
+    store_message,
+)
+from hlas.api.console.access import (
+    CONSOLE,
+    PathTenant,
+    Sent,
+    Signed,
+    go,
+    is_from_script,
+    parse_id,
+    router,
+)
 from hlas.api.console.overview import MOST_TENANTS
-from hlas.conversations import conversations
-from hlas.conversations.conversations import Message, Search, Status
-from hlas.store.db import Database
+from hlas.conversations import conversations, messages
+from hlas.conversations.conversations import Search, Status
+from hlas.services import Services
 from hlas.tenants import tenants
+from hlas.tenants.tenants import Handler, Tenant
 
 PAGE = 25
 MESSAGES = 100
@@ -76,40 +94,100 @@ def _parse_day(text: str, *, following: bool = False) -> datetime | None:
         return None
 
 
+# Must be before the routes of a conversation: its address looks like theirs.
+@router.get("/tenants/{slug}/conversations/stream")
+async def follow_list(visit: Signed, tenant: PathTenant) -> Response:
+    """Server-sent events: `change` when the list should be read again."""
+    return (
+        open_list_stream(visit, visit.request, str(tenant.id)) if tenant.is_active else _no_stream()
+    )
+
+
 @router.get("/tenants/{slug}/conversations/{conversation_id}")
 async def read_conversation(
-    visit: Signed, tenant: PathTenant, conversation_id: UUID, after: int = 0
+    visit: Signed, tenant: PathTenant, conversation_id: UUID, after: int | None = None
 ) -> Response:
+    """The last messages, which the script follows; `after` shows others."""
     conversation = await conversations.find_conversation(visit.database, tenant.id, conversation_id)
-    shown, following = await _read_messages(visit.database, tenant.id, conversation_id, after)
+    start = conversation.messages - MESSAGES if after is None else after
+    shown, following = await conversations.read_messages(
+        visit.database,
+        tenant.id,
+        conversation_id,
+        after=min(max(start, 0), HIGHEST_SEQ),
+        limit=MESSAGES,
+    )
+    first = shown[0].seq if shown else 1
+    services: Services = visit.request.app.state.services
     return visit.page(
         "conversation.html",
         tenant=tenant,
         conversation=conversation,
         messages=shown,
-        following=following,
+        earlier=max(first - 1 - MESSAGES, 0) if first > 1 else None,
+        # The stream brings messages that came meanwhile.
+        later=following if after is not None else None,
+        key=uuid_utils.uuid4(),
+        longest=services.settings.max_message_text_len,
     )
 
 
-async def _read_messages(
-    database: Database, tenant_id: UUID, conversation_id: UUID, after: int
-) -> tuple[list[Message], int | None]:
-    start = min(max(after, 0), HIGHEST_SEQ)
-    return await conversations.read_messages(
-        database, tenant_id, conversation_id, after=start, limit=MESSAGES
-    )
-
-
-@router.get("/tenants/{slug}/conversations/{conversation_id}/messages")
+@router.get("/tenants/{slug}/conversations/{conversation_id}/stream")
 async def follow_conversation(
     visit: Signed, tenant: PathTenant, conversation_id: UUID, after: int = 0
 ) -> Response:
-    """For the page's script: messages after the last one it has."""
-    shown, following = await _read_messages(visit.database, tenant.id, conversation_id, after)
-    return answer({"messages": shown, "next_cursor": following})
+    """The conversation live, after a seq or `Last-Event-ID`."""
+    await conversations.find_conversation(visit.database, tenant.id, conversation_id)
+    start = min(max(after, 0), HIGHEST_SEQ)
+    if not tenant.is_active:
+        return _no_stream()
+    return open_stream(visit, visit.request, str(tenant.id), str(conversation_id), start)
+
+
+def _no_stream() -> Response:
+    """Streams of a tenant that is off would end at once; this keeps browsers from retrying."""
+    return Response(status_code=204)
+
+
+@router.post("/tenants/{slug}/conversations/{conversation_id}/messages")
+async def send_message(
+    visit: Signed, tenant: PathTenant, conversation_id: UUID, form: Sent
+) -> Response:
+    """Store an operator's message once, however often its form is sent."""
+    services: Services = visit.request.app.state.services
+    await conversations.find_conversation(visit.database, tenant.id, conversation_id)
+    key = messages.parse_key([form.get("key", "")])
+    stored = await store_message(
+        services, str(tenant.id), str(conversation_id), form.get("text", ""), key
+    )
+    return stored if is_from_script(visit.request) else _go_back(tenant, conversation_id, "sent")
+
+
+@router.post("/tenants/{slug}/conversations/{conversation_id}/handler")
+async def set_handler(
+    visit: Signed, tenant: PathTenant, conversation_id: UUID, form: Sent
+) -> Response:
+    given = form.get("handler", "")
+    if given not in {"agent", "human"}:
+        raise errors.InvalidRequest.at("body", "handler", kind="invalid_handler")
+    handler: Handler = "agent" if given == "agent" else "human"
+    changed = await conversations.set_handler(
+        visit.database, tenant.id, conversation_id, handler, visit.change
+    )
+    services: Services = visit.request.app.state.services
+    announce_handler(services, str(tenant.id), str(conversation_id), handler)
+    if is_from_script(visit.request):
+        return answer(changed)
+    done = "handed-back" if handler == "agent" else "taken-over"
+    return _go_back(tenant, conversation_id, done)
 
 
 @router.post("/tenants/{slug}/conversations/{conversation_id}/close")
 async def close_conversation(visit: Signed, tenant: PathTenant, conversation_id: UUID) -> Response:
     await conversations.close(visit.database, tenant.id, conversation_id, visit.change)
-    return go(f"{CONSOLE}/tenants/{tenant.slug}/conversations/{conversation_id}", "closed")
+    visit.request.app.state.services.live.touch(str(tenant.id), str(conversation_id))
+    return _go_back(tenant, conversation_id, "closed")
+
+
+def _go_back(tenant: Tenant, conversation_id: UUID, done: str) -> Response:
+    return go(f"{CONSOLE}/tenants/{tenant.slug}/conversations/{conversation_id}", done)

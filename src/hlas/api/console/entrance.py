@@ -1,6 +1,7 @@
 """Signing in and out, the preview, and the files of all pages."""
 
 from collections.abc import Callable
+from functools import partial
 
 from fastapi import APIRouter, Request, Response
 
@@ -24,12 +25,25 @@ from hlas.http.headers import page_headers
 from hlas.operators import administrators, sign_ins
 from hlas.services import Services
 from hlas.web import assets
+from hlas.web.assets import Asset
 
 router = APIRouter(route_class=ConsoleRoute, dependencies=LIMITED)
 
 # How long a sign-in form is valid after it was loaded.
 FORM_SECONDS = 3600
-FILES = ("console.css", "console.js", "preview.js", "icon.svg")
+FILES = (
+    "console.css",
+    "console.js",
+    "icon.svg",
+    "list.js",
+    "preview.js",
+    "reply.js",
+    "stream.js",
+    "times.js",
+    "transcript.js",
+)
+# Modules of the widget that the console imports, at the same relative addresses as their files.
+SHARED_FILES = ("dom.js", "markdown.js")
 # The preview runs the real widget in a sandboxed frame: another origin, without network and
 # without access to the console.
 PREVIEW_POLICY = page_headers(
@@ -115,12 +129,14 @@ async def preview() -> Response:
     )
 
 
-def _serve(name: str) -> Callable[[Request], Response]:
+def _serve(asset: Callable[[], Asset]) -> Callable[[Request], Response]:
     def serve(request: Request) -> Response:
-        return answer(request, assets.console(name), REVALIDATE, {})
+        return answer(request, asset(), REVALIDATE, {})
 
     return serve
 
 
 for _name in FILES:
-    router.api_route(f"/console/{_name}", methods=READ)(_serve(_name))
+    router.api_route(f"/console/{_name}", methods=READ)(_serve(partial(assets.console, _name)))
+for _name in SHARED_FILES:
+    router.api_route(f"/widget/{_name}", methods=READ)(_serve(partial(assets.widget_module, _name)))

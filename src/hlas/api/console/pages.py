@@ -19,6 +19,9 @@ DONE = {
     "added": "Added.",
     "removed": "Removed.",
     "closed": "The conversation is closed.",
+    "taken-over": "You have taken the conversation over.",
+    "handed-back": "The agent answers again.",
+    "sent": "Sent.",
     "signed-out": "Every visitor of this tenant is signed out.",
     "bye": "You are signed out.",
 }

@@ -125,6 +125,7 @@ def _fill_form(tenant: Tenant) -> Form:
         "fallback_text": tenant.fallback_text or "",
         "retention_days": str(tenant.retention_days or ""),
         "identity_mode": tenant.identity_mode,
+        "handler": tenant.handler,
         "is_active": "on" if tenant.is_active else "",
         **tenant.limits,
     }
@@ -152,8 +153,7 @@ async def change_tenant(visit: Signed, tenant: PathTenant, form: Sent) -> Respon
         "fallback_text": form.get("fallback_text", "").strip() or None,
         "retention_days": parse_number(days) if days else None,
     }
-    if "identity_mode" in form:
-        given["identity_mode"] = form["identity_mode"]
+    given |= {name: form[name] for name in ("identity_mode", "handler") if name in form}
     if visit.administrator.is_operator:
         given["is_active"] = "is_active" in form
         given["limits"] = {name: form[name].strip() for name in OVERRIDES if form.get(name)}

@@ -3,18 +3,21 @@
 from collections.abc import Awaitable, Callable, Coroutine
 from datetime import datetime
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 from uuid import UUID
 
 import orjson
 from fastapi import APIRouter, Response
 from fastapi import Request as FrameworkRequest
+from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, Field
 
 from hlas.api.documentation import problems
+from hlas.api.streams import respond
 from hlas.api.widget.messages import Page, create_message, create_reply, read_history
 from hlas.api.widget.sessions import open_session, refresh_session
 from hlas.api.widget.steps import authenticate
+from hlas.api.widget.streams import Start, open_stream, stop_run
 from hlas.conversations.messages import NewMessage, Role
 from hlas.http.answer import PRIVATE, Answer
 from hlas.http.asgi import REQUEST
@@ -23,19 +26,12 @@ from hlas.http.lane import Line
 from hlas.http.request import Request
 from hlas.services import Services
 from hlas.visitors import sessions
-from hlas.visitors.sessions import NewSession
+from hlas.visitors.sessions import NewSession, SessionAnswer
 
 router = APIRouter(prefix="/widget", tags=["widget"])
 
 # A line with the services it works with still to be given.
 Route = Callable[[Services, Request], Coroutine[Any, Any, Answer]]
-
-
-class SessionAnswer(BaseModel):
-    conversation_id: UUID
-    token: str
-    expires_in: int = Field(description="seconds")
-    ui_config: dict[str, Any]
 
 
 class WhoAmI(BaseModel):
@@ -48,8 +44,14 @@ class MessageAnswer(BaseModel):
     message_id: UUID
 
 
+class Suggestion(BaseModel):
+    text: str
+
+
 class ReplyAnswer(MessageAnswer):
     text: str
+    source: Literal["agent", "knowledge", "smalltalk", "fallback"]
+    suggestions: list[Suggestion] = Field(description="what the visitor may have meant")
 
 
 class StoredMessage(BaseModel):
@@ -90,6 +92,22 @@ _IDEMPOTENCY_KEY = _header(
 )
 
 
+_CONVERSATION = {
+    "in": "path",
+    "name": "conversation_id",
+    "description": "the token's own conversation",
+    "required": True,
+    "schema": {"type": "string"},
+}
+
+
+def _query(model: type[BaseModel]) -> list[dict[str, Any]]:
+    return [
+        {"in": "query", "name": name, "required": False, "schema": schema}
+        for name, schema in model.model_json_schema()["properties"].items()
+    ]
+
+
 def _takes(model: type[BaseModel] | None, *, required: bool) -> dict[str, Any]:
     schema = model.model_json_schema() if model else {"type": "object"}
     return {"content": {"application/json": {"schema": schema}}, "required": required}
@@ -100,11 +118,11 @@ def _framed(route: Route) -> Callable[[FrameworkRequest], Awaitable[Response]]:
 
     async def endpoint(request: FrameworkRequest) -> Response:
         answer = await route(request.app.state.services, request.scope[REQUEST])
+        if answer.stream is not None:
+            return respond(answer)
         response = Response(answer.body, answer.status)
-        response.raw_headers = [
-            *answer.headers,
-            (b"content-length", str(len(answer.body)).encode()),
-        ]
+        length = (b"content-length", str(len(answer.body)).encode())
+        response.raw_headers = [*answer.headers, *([] if answer.status == 204 else [length])]
         return response
 
     endpoint.__doc__ = route.__doc__
@@ -177,7 +195,7 @@ _ROUTES: list[tuple[str, str, Route, dict[str, Any]]] = [
         create_reply,
         {
             "response_model": ReplyAnswer,
-            "summary": "Answer the last message",
+            "summary": "Wait for the answer",
             "responses": problems(400, 401, 403, 408, 409, 413, 415, 422, 429, 503),
             "openapi_extra": {
                 "parameters": [_AUTHORIZATION, _IDEMPOTENCY_KEY],
@@ -194,20 +212,46 @@ _ROUTES: list[tuple[str, str, Route, dict[str, Any]]] = [
             "summary": "Read the conversation",
             "responses": problems(401, 403, 404, 422, 429, 503),
             "openapi_extra": {
+                "parameters": [_AUTHORIZATION, _CONVERSATION, *_query(Page)],
+            },
+        },
+    ),
+    (
+        "GET",
+        "/conversations/{conversation_id}/stream",
+        open_stream,
+        {
+            "response_class": StreamingResponse,
+            "summary": "Follow the conversation",
+            "responses": {
+                200: {
+                    "description": "Server-sent events until the token expires",
+                    "content": {"text/event-stream": {}},
+                },
+                **problems(401, 403, 404, 422, 429, 503),
+            },
+            "openapi_extra": {
                 "parameters": [
                     _AUTHORIZATION,
-                    {
-                        "in": "path",
-                        "name": "conversation_id",
-                        "description": "the token's own conversation",
-                        "required": True,
-                        "schema": {"type": "string"},
-                    },
-                    *(
-                        {"in": "query", "name": name, "required": False, "schema": schema}
-                        for name, schema in Page.model_json_schema()["properties"].items()
-                    ),
-                ]
+                    _CONVERSATION,
+                    _header("Last-Event-ID", "the last frame that was seen"),
+                    *_query(Start),
+                ],
+            },
+        },
+    ),
+    (
+        "POST",
+        "/conversations/{conversation_id}/stop",
+        stop_run,
+        {
+            "status_code": 204,
+            "response_class": Response,
+            "summary": "Stop the answer",
+            "responses": problems(401, 403, 404, 408, 413, 415, 422, 429, 503),
+            "openapi_extra": {
+                "parameters": [_AUTHORIZATION, _CONVERSATION],
+                "requestBody": _takes(None, required=False),
             },
         },
     ),

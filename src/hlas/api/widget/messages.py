@@ -15,7 +15,8 @@ from hlas.http.gate import MESSAGES, READS, REPLIES
 from hlas.http.request import Request
 from hlas.observe.metrics import Metrics
 from hlas.services import Services
-from hlas.store.writer import Written
+from hlas.store.drafts import Written
+from hlas.visitors import sessions
 
 REPLAYED = (*PRIVATE, (b"idempotent-replayed", b"true"))
 
@@ -35,27 +36,41 @@ async def create_message(services: Services, request: Request) -> Answer:
     content = await request.read()
     message = NewMessage.parse(content, services.settings.max_message_text_len)
     writing = messages.create(services.writer, session, message, key)
-    return await _stored(services.metrics, writing, key, role="user")
+    answer = await _stored(services.metrics, writing, key)
+    if answer.headers is PRIVATE:
+        services.metrics.message("user")
+    return answer
 
 
 async def create_reply(services: Services, request: Request) -> Answer:
-    """The assistant's answer to the visitor's last message; with Idempotency-Key, once."""
-    session = await admit(services, request, REPLIES)
+    """Wait for the answer to the visitor's messages; with Idempotency-Key, once."""
     key = messages.parse_key(request.values(b"idempotency-key"))
-    _require_empty(await request.read())
-    writing = replies.reply(services.database, services.writer, services.agent, session, key)
-    return await _stored(services.metrics, writing, key, role="assistant")
+    try:
+        session = await admit(services, request, REPLIES)
+    except errors.RateLimited:
+        replay = await _find_replay(services, request, key)
+        if replay is None:
+            raise
+        return replay
+    payloads.require_empty(await request.read())
+    waiting = replies.reply(
+        services.database, services.live, services.runner.answer_unanswered, session, key
+    )
+    return await _stored(services.metrics, waiting, key)
 
 
-def _require_empty(content: bytes) -> None:
-    """Nothing can be said with a reply yet: no body, or an empty object."""
-    if content and payloads.loads(content) != {}:
-        raise errors.InvalidRequest.at("body", kind="extra_forbidden")
+async def _find_replay(services: Services, request: Request, key: str | None) -> Answer | None:
+    """A retry of what was answered costs nothing but a read, so only the limit of reads applies."""
+    if key is None or request.session is None:
+        return None
+    # The limit may have been hit before the origin was looked at.
+    sessions.require_origin(request.session, request.values(b"origin"))
+    await services.gate.consume(request, READS)
+    found = await replies.find_replay(services.database, request.session, key)
+    return _replayed(services.metrics, found) if found else None
 
 
-async def _stored(
-    metrics: Metrics, writing: Awaitable[Written], key: str | None, role: str
-) -> Answer:
+async def _stored(metrics: Metrics, writing: Awaitable[Written], key: str | None) -> Answer:
     """The stored response as it was first given, and one idempotency event of a keyed request."""
     try:
         written = await writing
@@ -66,14 +81,17 @@ async def _stored(
         metrics.idempotency("conflict")
         raise
     if written.replayed:
-        log.info("idempotency_hit", reason="replayed")
-        metrics.idempotency("hit")
-        return Answer(200, REPLAYED, written.response.encode())
-    metrics.message(role)
+        return _replayed(metrics, written)
     if key is not None:
         log.info("idempotency_miss", reason="created")
         metrics.idempotency("miss")
     return Answer(200, PRIVATE, written.response.encode())
+
+
+def _replayed(metrics: Metrics, written: Written) -> Answer:
+    log.info("idempotency_hit", reason="replayed")
+    metrics.idempotency("hit")
+    return Answer(200, REPLAYED, written.response.encode())
 
 
 async def read_history(services: Services, request: Request) -> Answer:

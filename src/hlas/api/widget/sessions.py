@@ -1,7 +1,6 @@
 """Opening and renewing a visitor's session."""
 
 from contextlib import suppress
-from typing import Any
 
 import orjson
 from pydantic import ValidationError
@@ -14,7 +13,7 @@ from hlas.http.request import Request
 from hlas.services import Services
 from hlas.visitors import sessions
 from hlas.visitors.origins import Origin
-from hlas.visitors.sessions import NewSession
+from hlas.visitors.sessions import NewSession, SessionAnswer
 from hlas.visitors.tokens import Session
 
 
@@ -49,7 +48,7 @@ def _origin(request: Request) -> Origin:
     return sessions.request_origin(request.values(b"origin"), request.values(b"referer"))
 
 
-async def _open(services: Services, request: Request) -> tuple[dict[str, Any], Session]:
+async def _open(services: Services, request: Request) -> tuple[SessionAnswer, Session]:
     try:
         origin = _origin(request)
         host = await services.origins.active_host(origin)

@@ -2,6 +2,6 @@
 
 from hlas.store.embedded.binaries import binary
 from hlas.store.embedded.errors import EmbeddedPostgresError
-from hlas.store.embedded.server import Server, attach, running, start
+from hlas.store.embedded.server import Server, attach, open_server, start
 
-__all__ = ["EmbeddedPostgresError", "Server", "attach", "binary", "running", "start"]
+__all__ = ["EmbeddedPostgresError", "Server", "attach", "binary", "open_server", "start"]

@@ -7,7 +7,7 @@ import signal
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 from hlas.store.embedded.errors import EmbeddedPostgresError
 from hlas.store.embedded.locks import FileLock
@@ -15,6 +15,16 @@ from hlas.store.embedded.locks import FileLock
 DEDICATED = "hlas"
 # Nothing of the caller's environment (PGDATA, PGOPTIONS, LD_*) may reach the server.
 ENVIRONMENT = {"PATH": "/usr/bin:/bin", "LC_ALL": "C", "TZ": "UTC"}
+
+
+class ProcessOptions(TypedDict, total=False):
+    """Arguments of `subprocess` that set the user of a process."""
+
+    cwd: str
+    umask: int
+    user: int
+    group: int
+    extra_groups: list[int]
 
 
 @dataclass(frozen=True)
@@ -29,8 +39,8 @@ class Account:
         except KeyError:
             return str(self.uid)
 
-    def process_options(self) -> dict[str, Any]:
-        options: dict[str, Any] = {"cwd": "/", "umask": 0o077}
+    def process_options(self) -> ProcessOptions:
+        options: ProcessOptions = {"cwd": "/", "umask": 0o077}
         if os.geteuid() == 0:
             options |= {"user": self.uid, "group": self.gid, "extra_groups": []}
         return options
@@ -69,7 +79,7 @@ class Account:
             raise EmbeddedPostgresError(f"Cannot write {path}: {done.stderr.strip()}.")
 
     def signal(self, number: signal.Signals, pids: list[int]) -> None:
-        """Sent as this user: the kernel keeps our mistakes away from others' processes."""
+        """Sent as this user, so that a wrong pid cannot hit another user's process."""
         if pids:
             script = 'kill -"$@" 2>/dev/null'
             self.run("/bin/sh", "-c", script, "sh", str(number.value), *map(str, pids))
@@ -105,10 +115,16 @@ def account_for_new_cluster() -> Account:
                 "add it, or set DATABASE_URL."
             ) from None
         return Account(os.geteuid(), os.getegid())
-    return _named(DEDICATED) or _created() or _named("nobody") or _no_account()
+    account = _find_account(DEDICATED) or _create_account() or _find_account("nobody")
+    if account is None:
+        raise EmbeddedPostgresError(
+            "PostgreSQL refuses to run as root and there is no other user; "
+            "create one named hlas, or set DATABASE_URL."
+        )
+    return account
 
 
-def _named(name: str) -> Account | None:
+def _find_account(name: str) -> Account | None:
     try:
         entry = pwd.getpwnam(name)
     except KeyError:
@@ -116,7 +132,7 @@ def _named(name: str) -> Account | None:
     return Account(entry.pw_uid, entry.pw_gid) if entry.pw_uid != 0 else None
 
 
-def _created() -> Account | None:
+def _create_account() -> Account | None:
     useradd = shutil.which("useradd", path="/usr/sbin:/sbin:/usr/bin:/bin")
     if useradd is None:
         return None
@@ -131,11 +147,4 @@ def _created() -> Account | None:
     subprocess.run(  # noqa: S603 - fixed words only
         [*command, "--shell", "/usr/sbin/nologin", DEDICATED], capture_output=True, check=False
     )
-    return _named(DEDICATED)
-
-
-def _no_account() -> Account:
-    raise EmbeddedPostgresError(
-        "PostgreSQL refuses to run as root and there is no other user; "
-        "make one named hlas, or set DATABASE_URL."
-    )
+    return _find_account(DEDICATED)

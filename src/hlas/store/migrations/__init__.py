@@ -1,4 +1,4 @@
-"""Schema changes: hand-written Alembic revisions, run one at a time whoever starts them."""
+"""Schema changes: hand-written Alembic revisions. Only one process migrates at a time."""
 
 import asyncio
 from pathlib import Path
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 HERE = Path(__file__).parent
 
-# Alembic and SQLAlchemy take a second to load: only those who change a schema pay for it.
+# Alembic and SQLAlchemy take a second to load, so they are imported only to change a schema.
 
 
 def configuration(logins: Logins) -> "Config":
@@ -54,13 +54,13 @@ async def is_current(logins: Logins) -> bool:
 
 
 def upgrade(logins: Logins, revision: str = "head") -> None:
-    """Roles first, then the revisions that are missing."""
+    """Create the roles, then run the missing revisions."""
     asyncio.run(roles.ensure(logins))
     change_schema(logins, revision)
 
 
 def change_schema(logins: Logins, revision: str = "head") -> None:
-    """Run the revisions that are missing; what is in the way is told in one line."""
+    """Run the missing revisions; raise an error of one line if that fails."""
     from alembic import command, util  # noqa: PLC0415  # see above
     from sqlalchemy.exc import DBAPIError  # noqa: PLC0415  # see above
 
@@ -83,5 +83,5 @@ def downgrade(logins: Logins, revision: str) -> None:
 
 
 async def upgrade_in_thread(logins: Logins) -> None:
-    """For callers inside an event loop: Alembic's environment starts one of its own."""
+    """For callers inside an event loop, because Alembic's environment starts its own."""
     await asyncio.to_thread(upgrade, logins)

@@ -2,9 +2,8 @@
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable
-from typing import Any
 
+import asyncpg
 from alembic import context
 from sqlalchemy import Connection, event, pool
 from sqlalchemy.ext.asyncio import create_async_engine
@@ -14,16 +13,18 @@ from hlas.store.db import connect
 from hlas.store.logins import Logins
 from hlas.store.migrations.roles import PURPOSE
 
-# Any constant will do: it only has to be the same for everyone who migrates one database.
+# An arbitrary constant: it only has to be the same for everyone who migrates one database.
 MIGRATION_LOCK = 0x484C4153
 
 ROLE = re.compile(rf"\b{DEFAULT_ROLE_PREFIX}_({'|'.join(PURPOSE)})\b")
 
 
 def run(connection: Connection, logins: Logins) -> None:
-    # Revisions write hlas_app; here every statement gets the name that this installation gave it,
-    # so that none can be forgotten.
-    def name_roles(_: Any, __: Any, statement: str, parameters: Any, *___: Any) -> Any:
+    # Revisions write hlas_app; every statement gets this installation's role names here, so that
+    # no revision can forget it.
+    def name_roles(
+        _: object, __: object, statement: str, parameters: object, *___: object
+    ) -> tuple[str, object]:
         return ROLE.sub(lambda found: logins.role(found[1]), statement), parameters
 
     event.listen(connection, "before_cursor_execute", name_roles, retval=True)
@@ -35,9 +36,11 @@ def run(connection: Connection, logins: Logins) -> None:
 
 
 async def migrate(logins: Logins) -> None:
-    creator: Callable[[], Awaitable[Any]] = lambda: connect(logins.owner_url)  # noqa: E731  # a name for its type
+    async def log_in() -> asyncpg.Connection:
+        return await connect(logins.owner_url)
+
     engine = create_async_engine(
-        "postgresql+asyncpg://", async_creator=creator, poolclass=pool.NullPool
+        "postgresql+asyncpg://", async_creator=log_in, poolclass=pool.NullPool
     )
     async with engine.connect() as connection:
         await connection.run_sync(run, logins)

@@ -1,4 +1,4 @@
-"""What revisions have in common: row-level security the same on every table, functions."""
+"""Helpers of the revisions: the same row-level security on every table, functions."""
 
 from pathlib import Path
 
@@ -22,7 +22,7 @@ def execute_all(script: str) -> None:
 
 
 def isolate(table: str, column: str = "tenant_id") -> None:
-    """Show only the rows of the transaction's tenant; the role of operators sees all."""
+    """Restrict a table to the rows of the transaction's tenant; operators see all rows."""
     op.execute(f"alter table {table} enable row level security")
     op.execute(f"alter table {table} force row level security")
     op.execute(

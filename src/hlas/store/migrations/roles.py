@@ -1,13 +1,21 @@
-"""The database roles: made by whoever migrates, or by an administrator from the SQL we print."""
+"""The database roles, created by `migrate`, or by an administrator from the SQL it prints."""
 
 import asyncio
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Final
 
 import asyncpg
 
 from hlas.settings import ConfigurationError
-from hlas.store.db import Queries, connect, find_roles, find_unsafe_right, log_in
+from hlas.store.db import (
+    DatabaseRole,
+    Queries,
+    connect,
+    find_roles,
+    find_unsafe_right,
+    log_in,
+)
 from hlas.store.logins import (
     APPLICATION,
     LOGIN_ROLES,
@@ -26,33 +34,35 @@ PURPOSE: Final = {
     APPLICATION: "serves visitors, one tenant at a time",
     OPERATOR: "administrators' commands, all tenants",
     TENANT_ADMIN: "administrators of one tenant, that tenant alone",
-    WRITER: "owns the group commit function and nothing else",
+    WRITER: "owns the functions that write messages, runs and responses and nothing else",
     RESOLVER: "owns the functions that find the tenant of an origin and nothing else",
 }
 
-# The only functions with rights of their own, and whose rights these are.
+# The only SECURITY DEFINER functions, and their owners.
 DEFINERS: Final = {
     "resolve_origin": RESOLVER,
     "claim_domain": RESOLVER,
     "write_messages": WRITER,
+    "start_run": WRITER,
+    "store_response": WRITER,
 }
 
 _COMMON = {
     "default_transaction_isolation": "read committed",
     "idle_in_transaction_session_timeout": "15s",
-    # Times in JSON that the database makes.
+    # For times in JSON that the database generates.
     "TimeZone": "UTC",
 }
-# On the roles and not in the start-up packet, where connection poolers refuse them.
+# Set on the roles, because connection poolers refuse them in the start-up packet.
 SETTINGS: Final = {
     APPLICATION: {
         **_COMMON,
-        # A promise to the visitor: what was acknowledged is on disk.
+        # An acknowledged message is on disk.
         "synchronous_commit": "on",
         "lock_timeout": "1s",
-        # Each pool cancels its statements sooner; this one holds when its worker was killed.
+        # Pools have shorter timeouts; this one still applies after a worker was killed.
         "statement_timeout": "5s",
-        # A link that dies in the middle must not hold its conversations for hours.
+        # A dead connection must not hold its row locks for hours.
         "tcp_keepalives_idle": "10",
         "tcp_keepalives_interval": "5",
         "tcp_keepalives_count": "3",
@@ -63,24 +73,35 @@ SETTINGS: Final = {
 
 REFUSED = (asyncpg.InvalidAuthorizationSpecificationError, asyncpg.InsufficientPrivilegeError)
 
-# Any constant will do: it only has to be the same for everyone who migrates one database.
+# An arbitrary constant, the same for every process that migrates a database.
 ROLES_LOCK = 0x484C4152
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """The user that migrates, and the state of the database."""
+
+    user: str
+    database: str
+    owns_database: bool
+    is_open: bool
+    is_migrated: bool
 
 
 async def are_ready(logins: Logins) -> bool:
     """Whether every role can log in with its password, and has its settings."""
     connection = await connect(logins.owner_url)
     try:
-        rows = await find_roles(connection, [logins.role(name) for name in LOGIN_ROLES])
+        roles = await find_roles(connection, [logins.role(name) for name in LOGIN_ROLES])
     finally:
         await connection.close()
-    found = {row["name"]: row for row in rows}
+    found = {role.name: role for role in roles}
     plans = (_plan_login(logins, name, found.get(logins.role(name))) for name in LOGIN_ROLES)
     return not any(await asyncio.gather(*plans))
 
 
 async def ensure(logins: Logins) -> None:
-    """Make the roles, or bring them to what they must be; the server may be another each time."""
+    """Create the roles or correct them. The server may be a different one each time."""
     connection = await connect(logins.owner_url)
     try:
         # Several hosts may start at once.
@@ -99,14 +120,14 @@ async def ensure(logins: Logins) -> None:
 
 
 async def find_fault(connection: asyncpg.Connection, logins: Logins) -> tuple[str, str] | None:
-    """What is wrong with the roles of this database, and how to fix it."""
+    """A problem with the roles of this database and its fix, or None."""
     serving = [logins.role(name) for name in LOGIN_ROLES]
-    rows = await find_roles(connection, serving)
-    if missing := set(serving) - {row["name"] for row in rows}:
+    roles = await find_roles(connection, serving)
+    if missing := set(serving) - {role.name for role in roles}:
         return f"missing: {', '.join(sorted(missing))}", "run `hlas migrate`"
-    for row in rows:
-        if reason := find_unsafe_right(row):
-            return reason, _remedy(row)
+    for role in roles:
+        if reason := find_unsafe_right(role):
+            return reason, _remedy(role)
     for name in LOGIN_ROLES:
         if refusal := await _refusal(logins, name):
             return f"{logins.role(name)} cannot log in: {refusal}", "run `hlas migrate`"
@@ -119,20 +140,19 @@ async def find_fault(connection: asyncpg.Connection, logins: Logins) -> tuple[st
     return await _find_stray_function(connection, logins)
 
 
-def _remedy(row: asyncpg.Record) -> str:
-    name = row["name"]
-    if row["privileged"]:
+def _remedy(role: DatabaseRole) -> str:
+    if role.is_privileged:
         attributes = "nosuperuser nobypassrls nocreaterole nocreatedb noreplication"
-        return f"alter role {name} {attributes};"
-    if row["owner"]:
-        return f"reassign owned by {name} to the user that migrates;"
-    return f"revoke the roles that {name} was granted;"
+        return f"alter role {role.name} {attributes};"
+    if role.owns_tables:
+        return f"reassign owned by {role.name} to the user that migrates;"
+    return f"revoke the roles that {role.name} was granted;"
 
 
 async def _find_stray_function(
     connection: asyncpg.Connection, logins: Logins
 ) -> tuple[str, str] | None:
-    """A restore as another user gives functions to that user, and no visitor gets a session."""
+    """Find a wrong owner: after a restore as another user, that user owns the functions."""
     rows = await connection.fetch(queries.definers)
     if missing := set(DEFINERS) - {row["name"] for row in rows}:
         return f"missing functions: {', '.join(sorted(missing))}", "run `hlas migrate`"
@@ -151,19 +171,19 @@ async def _find_stray_function(
 
 async def admit(connection: asyncpg.Connection, logins: Logins) -> None:
     """Let the roles, and nobody else, connect to a database that is ours."""
-    here = await connection.fetchrow(queries.surroundings)
+    here = Surroundings(**await connection.fetchrow(queries.surroundings))
     await _change(connection, _admission(here, logins))
 
 
 async def _plan(connection: asyncpg.Connection, logins: Logins) -> list[str]:
-    """What is missing, as statements for us or for an administrator."""
-    here = await connection.fetchrow(queries.surroundings)
+    """The statements that are missing, for us or for an administrator."""
+    here = Surroundings(**await connection.fetchrow(queries.surroundings))
     names = [logins.role(name) for name in PURPOSE]
-    found = {row["name"]: row for row in await find_roles(connection, names)}
-    for row in found.values():
-        if row["privileged"]:
+    found = {role.name: role for role in await find_roles(connection, names)}
+    for existing in found.values():
+        if existing.is_privileged:
             raise ConfigurationError(
-                f"DATABASE_ROLE_PREFIX: the role {row['name']} must be an ordinary one: no "
+                f"DATABASE_ROLE_PREFIX: the role {existing.name} must be an ordinary one: no "
                 "superuser, no BYPASSRLS, CREATEROLE, CREATEDB or REPLICATION"
             )
     statements: list[str] = []
@@ -175,36 +195,36 @@ async def _plan(connection: asyncpg.Connection, logins: Logins) -> list[str]:
         if role not in found:
             statements.append(f"create role {role} nologin; -- {PURPOSE[name]}")
         if not await _can_switch(connection, role):
-            statements.append(f"grant {role} to {here['user']}{_without_inheritance(connection)};")
+            statements.append(f"grant {role} to {here.user}{_without_inheritance(connection)};")
     return statements + _admission(here, logins)
 
 
-async def _plan_login(logins: Logins, name: str, found: asyncpg.Record | None) -> list[str]:
+async def _plan_login(logins: Logins, name: str, found: DatabaseRole | None) -> list[str]:
     role = logins.role(name)
     statements = []
-    if found is None or not found["can_log_in"] or await _refusal(logins, name):
+    if found is None or not found.can_log_in or await _refusal(logins, name):
         # A verifier, not the password: a server may log statements.
         verifier = scram_verifier(logins.login(name).password)
         verb, why = ("alter", "") if found else ("create", f" -- {PURPOSE[name]}")
         statements.append(f"{verb} role {role} login password '{verifier}';{why}")
     wanted = SETTINGS[name]
-    if found and set(found["settings"]) == {f"{key}={wanted[key]}" for key in wanted}:
+    if found and found.settings == {f"{key}={wanted[key]}" for key in wanted}:
         return statements
-    if found and found["settings"]:
+    if found and found.settings:
         statements.append(f"alter role {role} reset all;")
     return statements + [f"alter role {role} set {key} = '{wanted[key]}';" for key in wanted]
 
 
-def _admission(here: asyncpg.Record, logins: Logins) -> list[str]:
+def _admission(here: Surroundings, logins: Logins) -> list[str]:
     roles = ", ".join(logins.role(name) for name in LOGIN_ROLES)
-    grant = f"grant connect on database {here['database']} to {roles};"
-    if here["owns_database"]:
-        return [f"revoke connect on database {here['database']} from public;", grant]
-    return [] if here["is_open"] else [grant]
+    grant = f"grant connect on database {here.database} to {roles};"
+    if here.owns_database:
+        return [f"revoke connect on database {here.database} from public;", grant]
+    return [] if here.is_open else [grant]
 
 
 async def _require_own(
-    connection: asyncpg.Connection, logins: Logins, here: asyncpg.Record, *, renewed: bool
+    connection: asyncpg.Connection, logins: Logins, here: Surroundings, *, renewed: bool
 ) -> None:
     """A prefix belongs to one database: shared roles would let one installation into another."""
     roles = [logins.role(name) for name in PURPOSE]
@@ -212,14 +232,14 @@ async def _require_own(
     is_ours = any(row["is_this"] for row in used)
     others = [row for row in used if not row["is_this"]]
     if is_ours:
-        # A killed restore leaves a database of the same owner behind.
+        # A killed restore leaves behind a database of the same owner.
         others = [row for row in others if renewed and row["is_anothers"]]
     if others:
         raise ConfigurationError(
             f"DATABASE_ROLE_PREFIX: the roles {logins.prefix}_* belong to the database "
             f"{others[0]['name']} of this server; set another prefix for this installation"
         )
-    if here["is_migrated"] and not is_ours:
+    if here.is_migrated and not is_ours:
         raise ConfigurationError(
             f"DATABASE_ROLE_PREFIX: this database was set up with another prefix than "
             f"{logins.prefix}; set it back"
@@ -227,7 +247,7 @@ async def _require_own(
 
 
 async def _change(connection: asyncpg.Connection, statements: list[str]) -> None:
-    """All of them, or none and the SQL for the administrator."""
+    """Run all statements, or none and raise an error with the SQL for an administrator."""
     try:
         async with connection.transaction():
             for statement in statements:

@@ -1,5 +1,5 @@
 -- name: surroundings
--- Who migrates, and what was here before.
+-- The user that migrates, and the state of the database.
 select quote_ident(session_user) as "user",
        quote_ident(current_database()) as "database",
        pg_has_role(current_user, d.datdba, 'USAGE') as owns_database,

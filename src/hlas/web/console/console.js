@@ -1,15 +1,4 @@
-/** @type {Record<string, Intl.DateTimeFormatOptions>} */
-const forms = {
-  full: { dateStyle: "medium", timeStyle: "short" },
-  clock: { timeStyle: "short" },
-};
-
-/** Shows a time in the reader's time zone. @param {HTMLTimeElement} time */
-function localise(time) {
-  const at = new Date(time.dateTime);
-  time.textContent = at.toLocaleString(navigator.language, forms[time.dataset.form ?? "full"]);
-  time.title = time.dateTime;
-}
+import { localise } from "./times.js";
 
 for (const time of document.querySelectorAll("time")) localise(time);
 
@@ -44,78 +33,6 @@ for (const button of copiers) {
     button.textContent = "Copied";
   });
 }
-
-let day = "";
-
-/** Inserts a line with the date above the first message of a day. @param {Element} row */
-function date(row) {
-  const at = new Date(row.querySelector("time")?.dateTime ?? "");
-  const next = at.toLocaleDateString(navigator.language, { dateStyle: "full" });
-  if (next !== day) {
-    const line = document.createElement("li");
-    line.className = "day";
-    line.textContent = day = next;
-    row.before(line);
-  }
-}
-
-for (const row of document.querySelectorAll("#log .row")) date(row);
-
-/** Polls for new messages and adds them to the transcript. @param {HTMLElement} log */
-function follow(log) {
-  const template = /** @type {HTMLTemplateElement} */ (document.getElementById("message"));
-  const names = { user: "Visitor", assistant: "Assistant", operator: "Operator" };
-  let after = Number(log.dataset.after);
-  let pause = 2000;
-
-  /** Sets text content only, so that nothing a visitor wrote is run as script.
-   * @param {{seq: number, role: string, content: string, created_at: string}} message */
-  function add({ seq, role, content, created_at }) {
-    const row = /** @type {HTMLElement} */ (
-      /** @type {DocumentFragment} */ (template.content.cloneNode(true)).firstElementChild
-    );
-    const known = role in names;
-    row.className = `row ${known ? role : "system"}`;
-    const [from, bubble] = /** @type {any} */ (row.children);
-    from.textContent = names[/** @type {"user"} */ (role)] ?? "System";
-    bubble.textContent = content;
-    const time = document.createElement("time");
-    time.dateTime = created_at;
-    time.dataset.form = "clock";
-    localise(time);
-    row.append(time);
-    log.firstElementChild?.append(row);
-    date(row);
-    after = seq;
-  }
-
-  async function look() {
-    if (!document.hidden) {
-      try {
-        const response = await fetch(`${log.dataset.follow}?after=${after}`);
-        // Signed out in the meantime: reloading redirects to the sign-in page.
-        if (response.redirected) return location.reload();
-        if (!response.ok) throw response.status;
-        const { messages } = await response.json();
-        const atEnd = log.scrollHeight - log.scrollTop - log.clientHeight < 80;
-        for (const message of messages) add(message);
-        if (messages.length) document.getElementById("empty")?.remove();
-        if (messages.length && atEnd) log.scrollTop = log.scrollHeight;
-        pause = messages.length ? 1500 : Math.min(pause * 1.2, 8000);
-      } catch {
-        pause = 15000;
-      }
-    }
-    setTimeout(look, pause);
-  }
-
-  for (const sign of document.querySelectorAll(".live")) /** @type {HTMLElement} */ (sign).hidden = false;
-  log.scrollTop = log.scrollHeight;
-  setTimeout(look, pause);
-}
-
-const log = document.getElementById("log");
-if (log?.dataset.follow) follow(log);
 
 /** Shows every change of the form in the preview frame. @param {HTMLFormElement} form */
 function preview(form) {

@@ -10,7 +10,7 @@
     const seq = messages.length + 1;
     const message = { id: `${seq}`, seq, role, content, metadata, created_at: new Date().toISOString() };
     messages.push(message);
-    return { conversation_id: conversation, message_id: message.id, text: content };
+    return { conversation_id: conversation, message_id: message.id };
   }
 
   /** @param {string} path @param {any} body */
@@ -18,14 +18,19 @@
     if (path.includes("/widget/session")) {
       return { conversation_id: conversation, token: "preview", expires_in: 36000, ui_config: {} };
     }
-    if (path.endsWith("/widget/messages")) return store("user", body.text, body.metadata);
-    if (path.endsWith("/assistant")) return store("assistant", "This is how an **answer** looks.", {});
+    if (path.endsWith("/widget/messages")) {
+      const stored = store("user", body.text, body.metadata);
+      store("assistant", "This is how an **answer** looks.", {});
+      return stored;
+    }
     const after = Number(new URL(path).searchParams.get("after"));
     const paging = { has_more: false, next_after: messages.length };
     return { conversation_id: conversation, messages: messages.slice(after), paging };
   }
 
   window.fetch = async (address, options) => {
+    // Without a stream the widget polls.
+    if (`${address}`.includes("/stream")) return new Response("{}", { status: 404 });
     const body = options?.body ? JSON.parse(`${options.body}`) : {};
     return new Response(JSON.stringify(answer(`${address}`, body)));
   };

@@ -1,8 +1,6 @@
 """The looks of the demo tenant's widget. The English page overrides the texts."""
 
-from typing import Any
-
-DEMO_UI_CONFIG: dict[str, Any] = {
+DEMO_UI_CONFIG: dict[str, object] = {
     "title": "Javornet",
     "subtitle": "Zákaznická podpora",
     "greeting": "Dobrý den! Poradím s **fakturami**, výpadky, tarify i dostupností.",

@@ -8,6 +8,9 @@ const table = /** @type {HTMLElement} */ (document.getElementById("requests"));
 /** @type {Fault | undefined} */
 let fault;
 let offlineUntil = 0;
+/** Ends the open stream: a line that fails takes it with it. */
+let cutStream = () => {};
+let losing = false;
 
 /** @param {Fault} [next] */
 function plan(next) {
@@ -43,16 +46,28 @@ function show(name, { status, note, key, time }) {
 async function pass(path, init) {
   const { lost, offline } = panel.dataset;
   if (Date.now() < offlineUntil) return { note: offline };
+  if (losing && path.includes("/stream")) return { note: lost };
   const planned = path === "/widget/messages" ? fault : undefined;
   if (planned === "busy") {
     plan();
     const body = JSON.stringify({ detail: "unavailable" });
     return { response: new Response(body, { status: 503, headers: { "Retry-After": "1" } }) };
   }
+  if (planned === "lose") {
+    losing = true;
+    cutStream();
+  }
+  if (path.includes("/stream")) {
+    const cut = new AbortController();
+    cutStream = () => cut.abort();
+    init.signal?.addEventListener("abort", cutStream);
+    init = { ...init, signal: cut.signal };
+  }
   const response = await network(path, init);
   if (planned === "lose") {
     // The server has stored the message, but the widget never gets the response.
     plan();
+    losing = false;
     return { note: lost };
   }
   const replayed = response.headers.get("Idempotent-Replayed") === "true";
@@ -72,7 +87,7 @@ window.fetch = async (input, init = {}) => {
     seen = await pass(pathname + search, init);
   } finally {
     const time = performance.now() - started;
-    const short = key && key.slice(0, key.startsWith("reply-") ? 14 : 8) + "…";
+    const short = key && key.slice(0, 8) + "…";
     show(name, { status: `${seen.response?.status ?? "–"}`, note: seen.note, key: short, time });
   }
   if (!seen.response) throw new TypeError("network");
@@ -95,8 +110,10 @@ onClick("[data-ask]", ({ dataset }) => {
   chat().send(dataset.ask);
 });
 onClick("[data-fault]", ({ dataset }) => {
-  if (dataset.fault === "offline") offlineUntil = Date.now() + 5000;
-  else plan(/** @type {Fault} */ (dataset.fault));
+  if (dataset.fault === "offline") {
+    offlineUntil = Date.now() + 5000;
+    cutStream();
+  } else plan(/** @type {Fault} */ (dataset.fault));
 });
 
 const line = /** @type {HTMLElement} */ (document.getElementById("line"));

@@ -1,10 +1,11 @@
-import { load, names, save } from "./storage.js";
-import { backoff, call, isFinal, lock, newKey, session, sleep } from "./transport.js";
+import { keep, outbox, reference } from "./outbox.js";
+import { load, save } from "./storage.js";
+import { digest, follow, reconnect } from "./stream.js";
+import { backoff, call, isFinal, lock, newKey, session } from "./transport.js";
 
 /**
- * @typedef {{key: string, text: string, at: number, tries?: number, next?: number, failed?: boolean}} Entry
- *   a message that is not acknowledged yet; it stays in storage until then
- * @typedef {{id: string, seq?: number, role: string, content: string, metadata?: any, created_at?: string}} Row
+ * @typedef {import("./stream.js").Live} Live
+ * @typedef {import("./stream.js").Row} Row
  * @typedef {object} Item one message on the screen
  * @property {string} role
  * @property {string} text
@@ -13,6 +14,9 @@ import { backoff, call, isFinal, lock, newKey, session, sleep } from "./transpor
  * @property {string} [key]
  * @property {number} [seq]
  * @property {"sending" | "waiting" | "failed"} [state]
+ * @property {string | undefined} [live] the message's id while its text is growing
+ * @property {string} [said] how much of a text that grew is announced
+ * @property {string | undefined} [shown] the text in the node
  * @property {any} [node]
  */
 
@@ -26,7 +30,13 @@ let wanted = false;
 let last = 0;
 /** @type {string | undefined} */
 let current;
-export let replying = false;
+/** @type {Live} */
+let live = { until: 0 };
+let leads = false;
+let shown = false;
+/** The last stored message, and since when it is the last. @type {Item | undefined} */
+let newest;
+let since = 0;
 /** @type {"" | "waiting" | "unavailable"} */
 export let trouble = "";
 /** @type {ReturnType<typeof setTimeout>} */
@@ -40,25 +50,27 @@ let tell = () => {};
 
 const channel = new BroadcastChannel("hlas");
 
-/** The part of a key that history returns, so that a lost response never shows a message twice.
- * @param {string} key */
-const reference = (key) => key.slice(0, 12);
-
-/** @returns {Entry[]} */
-const outbox = () =>
-  names("out:")
-    .map(load)
-    .filter(Boolean)
-    .sort((a, b) => a.at - b.at);
-
-/** @param {Entry} entry */
-const keep = (entry) => save("out:" + entry.key, entry);
-
 function clear() {
   items = [];
   known.clear();
   wanted = false;
 }
+
+/** An answer of the agent is due or in progress. */
+export function isBusy() {
+  const { handler, run } = live;
+  const others = items.filter((item) => item.role !== "user");
+  // Without a stream the last words tell who answers.
+  if ((handler ?? others.at(-1)?.role)?.match(/human|operator/)) return false;
+  // Whatever happens, it is not waited for longer than 90 seconds.
+  return Date.now() - (run?.at ?? since) < 9e4 && (run ? !run.done : newest?.role === "user");
+}
+
+/** The role of who is about to write, if anybody. */
+export const typist = () =>
+  Date.now() < (live.typing ?? 0) ? "operator" : isBusy() && !newest?.live ? "assistant" : "";
+
+const wants = () => wanted && !document.hidden && !!session() && (shown || isBusy());
 
 /** Updates the items from storage, which other tabs change, too. */
 function sync() {
@@ -68,6 +80,8 @@ function sync() {
     else if (current) part++;
     cursor = 0;
     current = id;
+    live = { until: 0 };
+    reconnect();
     tell("session");
   }
   let stuck = false;
@@ -79,30 +93,59 @@ function sync() {
       known.set(reference(entry.key), item);
       items.push(item);
     }
-    stuck ||= !entry.failed && (entry.tries ?? 0) > (navigator.onLine ? 1 : 0);
-    item.part = part;
-    item.state = entry.failed ? "failed" : stuck ? "waiting" : "sending";
     last = Math.max(last, entry.at);
+    // The stream may be faster than the news that another tab has sent something.
+    if (item.seq) acknowledge(entry.key);
+    else {
+      stuck ||= !entry.failed && (entry.tries ?? 0) > (navigator.onLine ? 1 : 0);
+      item.part = part;
+      item.state = entry.failed ? "failed" : stuck ? "waiting" : "sending";
+    }
   }
   items.sort((a, b) => a.part - b.part || (a.seq ?? a.at) - (b.seq ?? b.at));
   for (const item of items) if (item.part === part && item.seq === cursor + 1) cursor++;
+  const tail = items.filter((item) => item.part === part && !item.state).at(-1);
+  if (tail !== newest) {
+    newest = tail;
+    // The server's clock only where this browser has not seen the message being sent.
+    since = tail?.key ? Date.now() : (tail?.at ?? 0);
+  }
   tell("change");
+  // A stream begins where history ends.
+  if (wants()) follow(wants, () => reading.then(() => cursor), hear, hearEnd);
+  else reconnect();
+}
+
+/** @param {string} role @returns {Item} */
+function add(role) {
+  last = Math.max(Date.now(), last + 1);
+  const item = { role, text: "", at: last, part };
+  items.push(item);
+  return item;
 }
 
 /** @param {string} conversation @param {Row[]} rows */
 function merge(conversation, rows) {
   if (conversation !== session()?.conversation_id) return;
   if (conversation !== current) sync();
+  // What follows a known message, or one that was sent from here, is news and not history.
+  let news = cursor > 0;
   for (const row of rows) {
-    let item = known.get(row.id) ?? known.get(row.metadata?.ref);
-    if (!item) {
-      last = Math.max(Date.now(), last + 1);
-      item = { role: row.role, text: `${row.content}`, at: last, part };
-      items.push(item);
-      if ((cursor || !row.seq) && row.role !== "user") tell("message", row);
+    const ref = row.metadata?.ref;
+    let item = known.get(row.id) ?? known.get(ref);
+    news ||= !!item;
+    if (!item || item.live) {
+      item ??= add(row.role);
+      item.text = `${row.content}`;
+      // Shown again even if the text is the same: its last words are to be announced.
+      item.live = item.shown = undefined;
+      if (news && row.role !== "user") tell("message", row);
     }
     if (item.state) acknowledge(/** @type {string} */ (item.key));
     known.set(row.id, item);
+    if (ref) known.set(ref, item);
+    if (row.id === live.run?.id) delete live.run;
+    if (row.role === "operator") delete live.typing;
     if (row.seq) {
       item.seq = row.seq;
       item.at = Date.parse(/** @type {string} */ (row.created_at)) || item.at;
@@ -111,19 +154,13 @@ function merge(conversation, rows) {
   sync();
 }
 
-/** Shows a message that a POST has stored; history returns its position later.
- * @param {{conversation_id: string, message_id: string}} answer @param {string} role
- * @param {string} content @param {object} [metadata] */
-const accept = (answer, role, content, metadata) =>
-  merge(answer.conversation_id, [{ id: answer.message_id, role, content, metadata }]);
-
 /** @param {string} key */
 function acknowledge(key) {
   // Removed, or already acknowledged by another response.
   if (!load("out:" + key)) return;
   save("out:" + key);
-  save("reply", key);
   tell("sent", { key });
+  poll(1e3);
 }
 
 /** Sends waiting messages, oldest first, from one tab at a time. */
@@ -141,7 +178,9 @@ const flush = () =>
         // The conversation may have changed during the request.
         sync();
         acknowledge(key);
-        accept(answer, "user", text, metadata);
+        // Its position comes later, with history or the stream.
+        const row = { id: answer.message_id, role: "user", content: text, metadata };
+        merge(answer.conversation_id, [row]);
       } catch (/** @type {any} */ refusal) {
         const failed = isFinal(refusal);
         if (!failed) wait = backoff(tries, refusal);
@@ -151,29 +190,7 @@ const flush = () =>
       }
     }
     if (wait) sendTimer = setTimeout(flush, wait);
-    else reply();
   });
-
-/** Requests the answer to the last message; a reload repeats the request with the same key. */
-async function reply() {
-  const key = load("reply");
-  if (!key || replying || outbox().some((entry) => !entry.failed)) return;
-  replying = true;
-  sync();
-  for (let tries = 0; tries < 5 && load("reply") === key; tries++) {
-    try {
-      const answer = await call("/widget/messages/assistant", {}, "reply-" + key, 9e4);
-      if (answer.text) accept(answer, "assistant", answer.text);
-      break;
-    } catch (/** @type {any} */ refusal) {
-      if (isFinal(refusal)) break;
-      await sleep(backoff(tries, refusal));
-    }
-  }
-  replying = false;
-  if (load("reply") === key) save("reply");
-  await catchUp();
-}
 
 /** Reads new messages, after the last one without a gap before it. */
 const catchUp = () =>
@@ -196,19 +213,90 @@ const catchUp = () =>
       trouble = again ? "waiting" : "unavailable";
     }
     sync();
-    reply();
   }));
 
-/** Polls often after activity, then less and less. @param {number} pace */
+/** Polls where no stream is heard: often after activity, then less and less. @param {number} pace */
 function poll(pace) {
   clearTimeout(pollTimer);
-  pollTimer = setTimeout(async () => {
+  const timer = (pollTimer = setTimeout(async () => {
     if (!document.hidden) {
-      await catchUp();
+      if (Date.now() < live.until) sync();
+      else await catchUp();
       flush();
     }
-    poll(Math.min(pace * 1.5, 3e4));
-  }, pace);
+    if (timer === pollTimer) poll(Math.min(pace * 1.5, 3e4));
+  }, pace));
+}
+
+/** @param {Row[]} rows */
+const share = (rows) => channel.postMessage([current, rows, live]);
+
+/** Takes what the stream has brought, to this tab or to another one.
+ * @param {string} conversation @param {Row[]} rows @param {Live} heard */
+function take(conversation, rows, heard) {
+  if (conversation !== session()?.conversation_id) return;
+  if (conversation !== current) sync();
+  // If history was faster, the message is known already.
+  if (known.get(`${heard.run?.id}`)?.seq) delete heard.run;
+  const { id, text = "" } = heard.run ?? {};
+  let item = items.find((one) => one.live);
+  if (item && item.live !== id) {
+    known.delete(`${item.live}`);
+    items = items.filter((one) => one !== item);
+    item = undefined;
+  }
+  if (text) {
+    item ??= Object.assign(add("assistant"), { live: id, said: "" });
+    known.set(`${id}`, item);
+    // After a cut the text comes again from its beginning: it grows, but never shrinks.
+    if (!item.text.startsWith(text)) item.text = text;
+  }
+  const grew = item?.shown && text !== live.run?.text;
+  if (heard.typing !== live.typing) setTimeout(sync, 6e3);
+  live = heard;
+  if (live.until) trouble = "";
+  if (rows[0]) merge(conversation, rows);
+  else if (grew) tell("text", item);
+  else sync();
+  if (items.some((one) => one.part === part && (one.seq ?? 0) > cursor)) {
+    // A gap: history fills it, now or at the next poll.
+    live.until = 0;
+    if (rows[0]) catchUp();
+  }
+}
+
+/** @param {string} conversation @param {import("./stream.js").Frame[]} frames */
+function hear(conversation, frames) {
+  if (conversation !== session()?.conversation_id) return;
+  const { heard, rows } = digest(live, frames);
+  leads = true;
+  take(conversation, rows, heard);
+  share(rows);
+}
+
+function hearEnd() {
+  leads = false;
+  live.until = 0;
+  share([]);
+  poll(2e3);
+}
+
+/** No more of the answer will come, also where not a word of it did. */
+function endRun() {
+  since = 0;
+  if (live.run) live.run.done = true;
+  sync();
+}
+
+/** Ends the answer in progress. */
+export async function stop() {
+  try {
+    await call("/widget/conversations/*/stop", {});
+    endRun();
+    channel.postMessage([current, [], "stopped"]);
+  } catch {
+    // The answer goes on, and so does the button.
+  }
 }
 
 /** @param {string} text @returns {string | undefined} the message's key */
@@ -244,6 +332,15 @@ export function start() {
   wanted = true;
   wake();
   catchUp();
+  // Asks the tab that reads the stream for what it has heard so far.
+  channel.postMessage(["", []]);
+}
+
+/** @param {boolean} open whether the visitor sees the conversation */
+export function show(open) {
+  shown = open;
+  if (open) start();
+  else sync();
 }
 
 /** On page load, after sleep and when the network is back; makes no request for a new visitor. */
@@ -274,9 +371,18 @@ export function unread() {
 }
 
 addEventListener("storage", sync);
-channel.onmessage = (/** @type {MessageEvent} */ event) => merge(event.data[0], event.data[1]);
+channel.onmessage = (/** @type {MessageEvent} */ { data: [conversation, rows, heard] }) => {
+  if (!conversation) leads && share([]);
+  else if (!heard) merge(conversation, rows);
+  else if (heard !== "stopped") take(conversation, rows, heard);
+  else if (conversation === current) endRun();
+};
 for (const event of ["online", "offline", "visibilitychange"]) {
-  addEventListener(event, resume);
+  addEventListener(event, () => {
+    // A stream may look alive long after its network is gone.
+    reconnect();
+    resume();
+  });
 }
 
 /** @param {typeof tell} listener */

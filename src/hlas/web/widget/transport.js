@@ -56,10 +56,10 @@ export const backoff = (tries, { after }) =>
     Math.max((after || 0) * 1000, Math.min(3e4, 500 * 2 ** tries) * (0.5 + Math.random() / 2)),
   );
 
-/** A body makes it a POST.
+/** A body makes it a POST. A stream, whose end is the caller's, is returned as a response.
  * @param {string} path @param {string} [token] @param {object} [body] @param {string} [key]
- * @param {number} [timeout] @returns {Promise<any>} */
-async function request(path, token, body, key, timeout = 15e3) {
+ * @param {AbortSignal} [stream] @returns {Promise<any>} */
+async function request(path, token, body, key, stream) {
   /** @type {Record<string, string>} */
   const headers = { "Content-Type": "application/json" };
   if (token) headers.Authorization = "Bearer " + token;
@@ -71,11 +71,12 @@ async function request(path, token, body, key, timeout = 15e3) {
       method: body ? "POST" : "GET",
       headers,
       body: body && JSON.stringify(body),
-      signal: AbortSignal.timeout(timeout),
+      signal: stream ?? AbortSignal.timeout(15e3),
     });
     const { ok, status } = response;
     if (!ok) refusal = { status, after: Number(response.headers.get("Retry-After")) };
-    const answer = await response.json();
+    if (ok && stream) return response;
+    const answer = status === 204 || (await response.json());
     if (ok) return answer;
     refusal.code = answer.detail;
   } catch {
@@ -114,16 +115,16 @@ function renew(stale, ended) {
 
 /** Sends a request with the visitor's session, which is refreshed if needed. "*" in the path is
  * the conversation.
- * @param {string} path @param {object} [body] @param {string} [key] @param {number} [timeout]
+ * @param {string} path @param {object} [body] @param {string} [key] @param {AbortSignal} [stream]
  * @returns {Promise<any>} */
-export async function call(path, body, key, timeout) {
+export async function call(path, body, key, stream) {
   const then = changes;
   for (let tries = 0; ; tries++) {
     let current = session();
     if (!current || Date.now() > current.until) current = await renew(current);
     if (then !== changes) throw { after: 0 };
     try {
-      return await request(path.replace("*", current.conversation_id), current.token, body, key, timeout);
+      return await request(path.replace("*", current.conversation_id), current.token, body, key, stream);
     } catch (/** @type {any} */ refusal) {
       const ended = /^conv/.test(refusal.code);
       if (tries > 1 || (refusal.status !== 401 && !ended)) throw refusal;

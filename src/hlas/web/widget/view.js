@@ -1,11 +1,13 @@
 import { readable, readConfig } from "./config.js";
 import {
   discard,
+  isBusy,
   items,
   markRead,
-  replying,
   send,
+  stop,
   trouble,
+  typist,
   unread,
   wake,
 } from "./conversation.js";
@@ -21,6 +23,7 @@ const bubbleIcon = "M21 11.5a8.4 8.4 0 0 1-12.3 7.4L3 21l2.1-5.7A8.4 8.4 0 1 1 2
 const questionIcon = "M8 8a4 4 0 1 1 5 4l-1 3M12 20v.1";
 const closeIcon = "M6 6l12 12M18 6L6 18";
 const sendIcon = "M12 19V5M5 12l7-7 7 7";
+const stopIcon = "M7 7h10v10H7z";
 
 const sheet = new CSSStyleSheet();
 sheet.replaceSync(css);
@@ -37,12 +40,20 @@ const closer = h("button", { click: () => toggle(false) }, icon(closeIcon));
 /** @type {HTMLElement} */
 const log = h("div", { role: "log", tabindex: 0 });
 const status = h("p", { class: "meta", role: "status" });
+/** Announces the sentences of a growing answer; the log announces whole messages. */
+const speech = h("div", { class: "speech", "aria-live": "polite" });
 const chips = h("div", { class: "chips" });
 /** @type {HTMLTextAreaElement} */
 const input = h("textarea", { rows: 1, maxlength: 2000, enterkeyhint: "send", input: grow });
 /** @type {HTMLButtonElement} */
 const sender = h("button", {}, icon(sendIcon));
-export const form = h("form", { submit }, input, sender);
+/** @type {HTMLButtonElement} */
+const stopper = h(
+  "button",
+  { type: "button", class: "stop", click: () => (stop(), input.focus()) },
+  icon(stopIcon),
+);
+export const form = h("form", { submit }, input, stopper, sender);
 /** @type {HTMLAnchorElement} */
 const privacy = h("a", { class: "meta", target: "_blank", rel: "noopener" });
 /** @type {HTMLDialogElement} */
@@ -51,6 +62,7 @@ const dialog = h(
   { keydown, close: () => onToggle(false) },
   h("header", {}, face, h("div", {}, title, subtitle), closer),
   log,
+  speech,
   status,
   chips,
   form,
@@ -146,6 +158,7 @@ export function dress() {
   dialog.ariaLabel = log.ariaLabel = title.textContent;
   closer.ariaLabel = texts.close;
   sender.ariaLabel = texts.send;
+  stopper.ariaLabel = texts.stop;
   input.placeholder = input.ariaLabel = config.placeholder ?? texts.placeholder;
   privacy.textContent = texts.privacy;
   privacy.href = config.privacy_url ?? "";
@@ -187,16 +200,50 @@ const row = (role, label, ...content) =>
   );
 
 
-/** The item's node; only the line under it changes, so that screen readers announce it once.
+/** Announces a growing text once, by whole sentences, and its rest when it is complete.
+ * @param {Item} item */
+function announce({ live, said = "", text }) {
+  if (!text.startsWith(said) && !said.startsWith(text)) said = "";
+  const rest = text.slice(said.length);
+  const next = live ? /^[^]*(\D[.!?…]\S{0,2}\s|[\n。！？])/.exec(rest)?.[0] ?? "" : rest;
+  if (next.trim()) {
+    const line = h("p", {}, markdown(next).map((node) => node.textContent).join(" "));
+    speech.append(line);
+    // Announced long ago; left here, it would be read twice by who walks through the panel.
+    setTimeout(() => line.remove(), 7e3);
+  }
+  return said + next;
+}
+
+/** Shows an item's text; only changed blocks are replaced, so links and selections stay.
+ * @param {Item} item */
+function paint(item) {
+  const { node, role, text } = item;
+  const bubble = node.children[1];
+  if (role === "user") bubble.textContent = text;
+  else place(bubble, markdown(text), (old, node) => old?.isEqualNode(node));
+  item.shown = text;
+  if (item.said !== undefined) item.said = announce(item);
+}
+
+let frame = 0;
+
+/** Shows more of a growing text, at most once a frame. @param {Item} item */
+export function extend(item) {
+  frame ||= requestAnimationFrame(() => {
+    frame = 0;
+    keepEnd(() => paint(item));
+  });
+}
+
+/** The item's node; it stays the same, so that screen readers announce it once.
  * @param {Item} item */
 function nodeOf(item) {
   const role = /^(user|assistant|operator)$/.test(item.role) ? item.role : "system";
   const look = ["row", role, item.state, item.at].join(" ");
-  const node = (item.node ??= row(
-    role,
-    texts[/** @type {"user"} */ (role)] ?? "",
-    ...(role === "user" ? [item.text] : markdown(item.text)),
-  ));
+  const node = (item.node ??= row(role, texts[/** @type {"user"} */ (role)] ?? ""));
+  if (item.said !== undefined) node.ariaLive = "off";
+  if (item.shown !== item.text) paint(item);
   if (node.className !== look) {
     node.className = look;
     node.lastChild.replaceWith(meta(item));
@@ -221,8 +268,8 @@ function day(at) {
 
 /** @type {[string, HTMLElement] | undefined} */
 let greeting;
-/** @type {any} */
-let typing;
+/** @type {Record<string, HTMLElement>} */
+const dots = {};
 
 export function render() {
   const text = config.greeting ?? texts.greeting;
@@ -237,25 +284,37 @@ export function render() {
     date = label;
     nodes.push(nodeOf(item));
   }
-  if (replying) {
-    typing ??= row("assistant typing", texts.assistant, h("i"), h("i"), h("i"));
-    nodes.push(typing);
+  const role = /** @type {"assistant"} */ (typist());
+  if (role) {
+    nodes.push((dots[role] ??= row(role + " typing", texts[role], h("i"), h("i"), h("i"))));
   }
-  place(nodes);
+  keepEnd(() => place(log, nodes, (old, node) => old === node));
+  // A hidden button would take the focus with it.
+  if (!isBusy() && stopper.matches(":focus")) input.focus();
+  stopper.hidden = !isBusy();
   chips.hidden = items.length > 0;
   status.textContent = trouble && texts[trouble];
   if (dialog.open && !document.hidden) markRead();
   dressLauncher(dialog.open ? 0 : unread());
 }
 
-/** Moves only misplaced nodes: screen readers would announce a moved node again. @param {Node[]} nodes */
-function place(nodes) {
-  const { childNodes, scrollHeight, scrollTop, clientHeight } = log;
+/** Touches only nodes that differ: screen readers would announce a moved node again.
+ * @param {HTMLElement} parent @param {Node[]} nodes
+ * @param {(old: Node | undefined, node: Node) => boolean | undefined} same */
+function place(parent, nodes, same) {
+  const { childNodes } = parent;
   nodes.forEach((node, index) => {
-    if (childNodes[index] !== node) log.insertBefore(node, /** @type {any} */ (childNodes[index]));
+    const old = childNodes[index];
+    if (!same(old, node)) parent.insertBefore(node, old ?? null);
   });
-  while (childNodes[nodes.length]) /** @type {any} */ (log.lastChild).remove();
-  if (scrollHeight - scrollTop - clientHeight < 80) toEnd();
+  while (childNodes[nodes.length]) /** @type {any} */ (parent.lastChild).remove();
+}
+
+/** Follows the end of the log, unless the visitor reads further up. @param {() => void} change */
+function keepEnd(change) {
+  const near = log.scrollHeight - log.scrollTop - log.clientHeight < 80;
+  change();
+  if (near) toEnd();
 }
 
 /** @param {number} count */

@@ -1,7 +1,7 @@
-import { listen, restart, resume, send, start } from "./conversation.js";
+import { listen, restart, resume, send, show } from "./conversation.js";
 import { load, save } from "./storage.js";
 import { setBase, setIdentity } from "./transport.js";
-import { dress, form, isNarrow, mount, render, toggle } from "./view.js";
+import { dress, extend, form, isNarrow, mount, render, toggle } from "./view.js";
 
 const address = import.meta.url;
 const script = [...document.scripts].find((one) => one.src === address);
@@ -52,10 +52,11 @@ class HlasChat extends HTMLElement {
       save("open", open || undefined);
       render();
       this.emit(open ? "open" : "close");
-      if (open) start();
+      show(open);
     });
     listen((event, detail) => {
       if (event === "change") render();
+      else if (event === "text") extend(detail);
       else if (event === "session") dress();
       else this.emit(event, detail);
     });

@@ -121,7 +121,7 @@ create policy resolver_reads on tenants for select to hlas_resolver using (true)
 create policy resolver_reads on tenant_domains for select to hlas_resolver using (true);
 """
 
-# A visitor's origin is all we know before there is a tenant. The most exact entry wins:
+# The origin is all we know before there is a tenant. The most specific entry wins:
 # a port over any port, a host over a wildcard, a longer wildcard over a shorter one.
 RESOLVE_ORIGIN = """
 create function resolve_origin(p_scheme text, p_hosts text[], p_port integer)
@@ -142,7 +142,7 @@ $$
 """
 
 # One origin, one tenant: a unique constraint without tenant_id could not be distributed,
-# so a lock on the domain's name and a look at everybody's entries stand in for it.
+# so a trigger takes a lock on the domain's name and checks the entries of all tenants.
 CLAIM_DOMAIN = """
 create function claim_domain() returns trigger
 language plpgsql security definer

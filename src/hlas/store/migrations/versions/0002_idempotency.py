@@ -50,7 +50,12 @@ def upgrade() -> None:
     execute_all(TABLES)
     isolate("idempotency_keys")
     execute_all(RIGHTS)
-    define(SIGNATURE, owner="hlas_writer", callers="hlas_app", statement=read("write_messages.sql"))
+    define(
+        SIGNATURE,
+        owner="hlas_writer",
+        callers="hlas_app",
+        statement=read("migrations/versions/0002_write_messages.sql"),
+    )
 
 
 def downgrade() -> None:

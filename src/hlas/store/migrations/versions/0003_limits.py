@@ -11,7 +11,7 @@ def upgrade() -> None:
         "alter table tenants add column limits jsonb not null default '{}', "
         "add constraint ck_tenants__limits check (jsonb_typeof(limits) = 'object')"
     )
-    # Read every few seconds by every worker: only the few tenants that have any.
+    # Every worker reads these every few seconds; few tenants have any.
     op.execute("create index ix_tenants__limits on tenants (id) where limits <> '{}'")
 
 

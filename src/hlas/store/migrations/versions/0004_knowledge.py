@@ -11,8 +11,8 @@ down_revision = "0003"
 
 EXTENSIONS = ("pg_trgm", "unaccent")
 
-# Bodies are bound when they are made: whatever search_path a caller or a restore has, they work,
-# also where an administrator keeps extensions in a schema of their own.
+# SQL-standard bodies are parsed once, at creation. They work with any search_path of a caller or a
+# restore, and with extensions in any schema.
 FUNCTIONS = """
 create function knowledge_fold(p_text text) returns text
 language sql immutable strict parallel safe
@@ -76,7 +76,7 @@ create table knowledge (
 
 
 def _schema_of(extension: str) -> str:
-    """Make the extension where it is missing; the quoted schema it lives in."""
+    """Create the extension if it is missing, and return its schema, quoted."""
     connection = op.get_bind()
     try:
         connection.exec_driver_sql(f"create extension if not exists {extension}")

@@ -1,4 +1,4 @@
-"""Administrators' keys, the role of a tenant's own administrators, and an audit nobody edits."""
+"""Administrators' keys, the role of a tenant's own administrators, and an append-only audit."""
 
 from alembic import op
 
@@ -7,8 +7,8 @@ from hlas.store.migrations.isolation import execute_all, isolate
 revision = "0005"
 down_revision = "0004"
 
-# The tenant of an operator's key is the nil UUID, as it is in events that concern no tenant:
-# every key of the table can then hold tenant_id, and isolation needs no special case.
+# The tenant of an operator's key is the nil UUID, as in events without a tenant, so every key of
+# the table can include tenant_id, and isolation needs no special case.
 TABLES = """
 create table administrators (
     tenant_id    uuid        not null,
@@ -36,8 +36,8 @@ alter table tenants
 create index ix_events__id on events (id);
 """
 
-# What a tenant's administrator may change is what can harm nobody else: not its domains, which
-# could take another tenant's visitors, not its limits, and not whether it is switched on.
+# A tenant's administrator may change only what cannot harm other tenants: not the domains, which
+# could take another tenant's visitors, not the limits, and not whether the tenant is active.
 RIGHTS = """
 grant usage on schema public to hlas_tenant_admin;
 grant select on tenants, tenant_domains, conversations, messages, incidents to hlas_tenant_admin;

@@ -7,8 +7,8 @@ from hlas.store.migrations.isolation import execute_all, isolate
 revision = "0006"
 down_revision = "0005"
 
-# What came before its tenant was known counts for the nil UUID, which no tenant has: hence no
-# foreign key. Minutes feed the last hour, hours feed the last week, so neither has many rows.
+# Requests whose tenant is not known count for the nil UUID, which no tenant has, so there is no
+# foreign key. Minutes are for the last hour, hours for the last week, so neither has many rows.
 TABLES = """
 create table traffic (
     tenant_id uuid        not null,

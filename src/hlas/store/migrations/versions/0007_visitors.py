@@ -7,8 +7,8 @@ from hlas.store.migrations.isolation import execute_all, isolate
 revision = "0007"
 down_revision = "0006"
 
-# One open conversation for each verified visitor: the index finds it, and makes sure of it when two
-# devices ask at once. Ids that pages merely claim are not in it, however many there are.
+# The unique index finds the open conversation of a verified visitor, and guarantees that there is
+# only one when two devices ask at once. Unverified ids are not in it.
 TABLES = """
 create table visitor_keys (
     tenant_id  uuid        not null,
@@ -39,8 +39,8 @@ alter table incidents
     add constraint uq_incidents__tenant_id_kind_started_at unique (tenant_id, kind, started_at);
 """
 
-# Keys and the mode decide over the tenant's own visitors alone, so they are the tenant's to change;
-# nobody reads a secret back but the role that checks signatures with it.
+# Keys and the mode affect only the tenant's own visitors, so the tenant may change them. Only the
+# role that verifies signatures can read a secret.
 RIGHTS = """
 grant select on visitor_keys to hlas_app;
 grant select (tenant_id, kid, algorithm, created_at), insert, delete

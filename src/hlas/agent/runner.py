@@ -1,0 +1,264 @@
+"""Runs the agent for the runs that this worker owns, and stores what it says."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from contextvars import Context
+from typing import Final, Literal, Protocol, TypeAlias
+
+import asyncpg
+import orjson
+import uuid_utils
+
+from hlas import errors, log
+from hlas.agent import Agent, Answer, Question
+from hlas.conversations import runs
+from hlas.conversations.live import Live, Speech
+from hlas.conversations.runs import Briefing, Run
+from hlas.knowledge import language
+from hlas.knowledge.language import Language
+from hlas.store.db import Database
+from hlas.store.drafts import Draft, Refusal, Written
+from hlas.store.writer import Writer
+
+FALLBACK: Final[dict[Language, str]] = {
+    "cs": "Na tohle zatím neznám odpověď. Zkuste se prosím zeptat jinak, nebo nás kontaktujte.",
+    "en": "I do not know the answer to that yet. Please ask in other words, or contact us.",
+}
+
+TICK_SECONDS = 0.5
+# After this time, check whether the run was stopped or cancelled.
+PATIENCE_SECONDS = 0.1
+# A run that ended its worker so often is answered with the fallback sentence.
+MOST_ATTEMPTS = 5
+WRITE_ATTEMPTS = 20
+WRITE_PAUSE_SECONDS = 0.25
+CLOSE_SECONDS = 1.0
+
+Interruption: TypeAlias = Literal["stopped", "cancelled"] | None
+# How a run ended; "left" is for another worker.
+RunOutcome: TypeAlias = Literal["done", "stopped", "cancelled", "left"]
+
+
+class Meter(Protocol):
+    def message(self, role: str) -> None: ...
+
+    def run(self, source: str, outcome: str) -> None: ...
+
+    def first_token(self, seconds: float) -> None: ...
+
+
+class Runner:
+    """The runs of one worker. It listens to the writer, which starts them."""
+
+    def __init__(
+        self,
+        live: Live,
+        writer: Writer,
+        agent: Agent,
+        database: Database,
+        operators: Database,
+        meter: Meter,
+    ) -> None:
+        self._live = live
+        self._writer = writer
+        self._agent = agent
+        self._database = database
+        self._operators = operators
+        self._meter = meter
+        self._tasks: dict[asyncio.Task[None], Run] = {}
+        self._claiming: asyncio.Task[None] | None = None
+        self._is_closing = False
+
+    def on_message(self, tenant_id: str, conversation_id: str) -> None:
+        self._live.touch(tenant_id, conversation_id)
+
+    def on_run(self, run: str) -> None:
+        self.start(Run.parse(run))
+
+    def on_waiting_run(self) -> None:
+        """Look for runs that nobody works on, now."""
+        if not self._is_closing and (self._claiming is None or self._claiming.done()):
+            self._claiming = asyncio.create_task(self._claim(), context=Context())
+
+    def start(self, run: Run) -> None:
+        if not self._is_closing:
+            task = asyncio.create_task(self._run(run), context=Context())
+            self._tasks[task] = run
+            task.add_done_callback(self._tasks.pop)
+
+    async def answer_unanswered(self, tenant_id: str, conversation_id: str) -> None:
+        """Answer visitors' messages that have no run, as those from before runs existed."""
+        await runs.start(self._database, tenant_id, conversation_id)
+        self.on_waiting_run()
+
+    async def tick(self) -> None:
+        """Keep the runs of this worker, and take over those of workers that are gone."""
+        with suppress(errors.Unavailable):
+            if self._tasks:
+                await runs.renew(self._operators, self._live.worker, tuple(self._tasks.values()))
+        await self._claim()
+
+    async def _claim(self) -> None:
+        if self._is_closing:
+            return
+        try:
+            for run in await runs.claim(self._operators, self._live.worker):
+                self.start(run)
+        except errors.Unavailable:
+            pass  # the next tick tries again
+        except asyncpg.PostgresError as error:
+            log.error("claim_failed", error=type(error).__name__, where=log.find_place(error))
+
+    async def finish(self) -> None:
+        """Finish what is nearly finished, and begin nothing more."""
+        self._is_closing = True
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=CLOSE_SECONDS)
+        ending = [*self._tasks, *([self._claiming] if self._claiming else [])]
+        for task in ending:
+            task.cancel()
+        await asyncio.gather(*ending, return_exceptions=True)
+
+    async def release(self) -> None:
+        """Leave the other runs to another worker, at once."""
+        with suppress(errors.Unavailable, asyncpg.PostgresError):
+            await runs.release(self._operators, self._live.worker)
+
+    async def _run(self, run: Run) -> None:
+        log.enter(
+            {
+                "request_id": run.id,
+                "tenant_id": run.tenant_id,
+                "conversation_id": run.conversation_id,
+            }
+        )
+        started = time.perf_counter()
+        log.info("run_started", attempt=run.attempt)
+        speech = self._live.speak(run, str(uuid_utils.uuid7()))
+        source, outcome = "", "left"
+        try:
+            source, outcome = await self._answer(run, speech, started)
+        except Exception as error:  # noqa: BLE001  # the lease ends, and another attempt is made
+            log.error("run_failed", error=type(error).__name__, where=log.find_place(error))
+        finally:
+            self._live.hush(speech)
+            self._meter.run(source or "none", outcome)
+            log.info(
+                "run_finished",
+                source=source,
+                outcome=outcome,
+                duration_ms=round((time.perf_counter() - started) * 1000, 2),
+            )
+        if outcome in {"stopped", "cancelled"}:
+            self.on_waiting_run()
+
+    async def _answer(self, run: Run, speech: Speech, started: float) -> tuple[str, RunOutcome]:
+        briefing = await runs.brief(self._database, run, self._live.worker)
+        if not briefing.is_ours or not briefing.texts:
+            return "", await self._end(run, "cancelled")
+        if briefing.is_stopping:
+            return "", await self._end(run, "stopped")
+        question = _make_question(run, briefing)
+        answering = asyncio.create_task(self._ask(question, speech.say))
+        try:
+            interruption = await self._watch(run, answering)
+        finally:
+            answering.cancel()
+        if interruption and (interruption == "cancelled" or not speech.text.strip()):
+            return "", await self._end(run, interruption)
+        answer = Answer(speech.text, "agent", 0.0) if interruption else answering.result()
+        text, source = answer.text, answer.source
+        if text is None:
+            text, source = briefing.fallback_text or FALLBACK[question.language], "fallback"
+        meta: dict[str, object] = {
+            "reply_to": run.reply_to,
+            "entries": answer.entries,
+            "confidence": round(answer.confidence, 2),
+            "source": source,
+            "suggestions": [],
+        }
+        if interruption:
+            meta["stopped"] = True
+        if not speech.complete(text):
+            # The agent failed in mid-sentence. Readers are told that what it said is void.
+            meta["retracted"] = True
+        self._meter.first_token(speech.first_words_at - started)
+        return source, await self._store(run, _draft(run, speech, text, meta), interruption)
+
+    async def _ask(self, question: Question, say: Callable[[str], None]) -> Answer:
+        """Whatever goes wrong in an agent, the visitor gets an answer."""
+        if question.attempt <= MOST_ATTEMPTS:
+            try:
+                return await self._agent.answer(question, say)
+            except Exception as error:  # noqa: BLE001  # see above
+                log.error("agent_failed", error=type(error).__name__, where=log.find_place(error))
+        return Answer(None, "knowledge", 0.0)
+
+    async def _watch(self, run: Run, answering: "asyncio.Task[Answer]") -> Interruption:
+        """Wait for the answer; end early if the visitor stops it or the run is lost."""
+        await asyncio.wait({answering}, timeout=PATIENCE_SECONDS)
+        changed = asyncio.Event()
+        # It may have changed before anybody watched.
+        changed.set()
+        with self._live.watch((run.tenant_id, run.conversation_id), changed.set):
+            while not answering.done():
+                if not changed.is_set():
+                    waiting = asyncio.create_task(changed.wait())
+                    await asyncio.wait({answering, waiting}, return_when=asyncio.FIRST_COMPLETED)
+                    waiting.cancel()
+                    continue
+                changed.clear()
+                with suppress(errors.Unavailable):
+                    briefing = await runs.brief(self._database, run, self._live.worker)
+                    if not briefing.is_ours:
+                        return "cancelled"
+                    if briefing.is_stopping:
+                        return "stopped"
+        return None
+
+    async def _store(self, run: Run, draft: Draft, interruption: Interruption) -> RunOutcome:
+        """Write the answer. A retry is safe: the run is done once its message is committed."""
+        for _ in range(WRITE_ATTEMPTS):
+            outcome = await self._writer.write(draft)
+            if isinstance(outcome, Written):
+                self._meter.message("assistant")
+                return interruption or "done"
+            if outcome is not Refusal.UNAVAILABLE:
+                return await self._end(run, "cancelled")
+            await asyncio.sleep(WRITE_PAUSE_SECONDS)
+        return "left"
+
+    async def _end(self, run: Run, state: runs.Ending) -> RunOutcome:
+        await runs.end(self._operators, run, self._live.worker, state)
+        self._live.touch(run.tenant_id, run.conversation_id)
+        return state
+
+
+def _make_question(run: Run, briefing: Briefing) -> Question:
+    """In the detected language of the last message, else in that of the widget."""
+    *earlier, text = briefing.texts
+    return Question(
+        run.tenant_id,
+        run.conversation_id,
+        text,
+        language.detect(text) or ("cs" if briefing.language == "cs" else "en"),
+        tuple(earlier),
+        run.attempt,
+    )
+
+
+def _draft(run: Run, speech: Speech, text: str, meta: dict[str, object]) -> Draft:
+    return Draft(
+        tenant_id=run.tenant_id,
+        conversation_id=run.conversation_id,
+        generation=None,
+        message_id=speech.message_id,
+        role="assistant",
+        content=text,
+        meta=orjson.dumps(meta).decode(),
+        response="{}",
+        run_id=run.id,
+        attempt=run.attempt,
+    )

@@ -1,0 +1,147 @@
+"""Streams of conversations, as routes answer with them."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Sequence
+
+from starlette.responses import StreamingResponse
+
+from hlas import errors, log
+from hlas.conversations import frames
+from hlas.conversations.frames import Cursor
+from hlas.conversations.readers import KEEP_ALIVE_SECONDS, Reader
+from hlas.http.answer import Answer, Sink, Stream
+from hlas.http.request import Request
+from hlas.http.streams import Place
+from hlas.services import Services
+
+# A client that does not read is cut off; it may resume.
+UNREAD_BYTES = 1024 * 1024
+# A list that changes all the time is read again once in so long.
+LIST_SECONDS = 1.0
+LIST_CHANGED = b"event: change\ndata:\n\n"
+
+
+class ConversationStream:
+    """A reader of a conversation, counted while it is open."""
+
+    def __init__(self, services: Services, reader: Reader, places: Sequence[Place]) -> None:
+        """Raise if there are too many streams in one of the places."""
+        services.streams.require_room(places)
+        self._context = dict(log.current())
+        self._services = services
+        self._reader = reader
+        self._places = places
+
+    def open(self, sink: Sink) -> None:
+        self._services.streams.enter(self._places)
+        self._reader.on_end = self._end
+        self._services.live.open(self._reader, sink)
+
+    def close(self) -> None:
+        self._services.live.leave(self._reader)
+
+    def _end(self) -> None:
+        self._services.streams.leave(self._places)
+        # Whatever ends the stream, the line is about the request that opened it.
+        outside = log.enter(self._context)
+        log.info("stream_closed", duration_ms=round(self._reader.seconds * 1000))
+        log.leave(outside)
+
+
+class ListStream:
+    """Tells when conversations of a tenant change, for at most `seconds`."""
+
+    def __init__(
+        self, services: Services, tenant_id: str, places: Sequence[Place], seconds: float
+    ) -> None:
+        """Raise if there are too many streams in one of the places."""
+        services.streams.require_room(places)
+        self._services = services
+        self._places = places
+        self._tenant_id = tenant_id
+        self._seconds = seconds
+        self._task: asyncio.Task[None] | None = None
+
+    def open(self, sink: Sink) -> None:
+        self._task = asyncio.create_task(self._run(sink))
+
+    def close(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+
+    async def _run(self, sink: Sink) -> None:
+        started = time.monotonic()
+        self._services.streams.enter(self._places)
+        try:
+            async with asyncio.timeout(self._seconds):
+                await self._report(sink)
+        except TimeoutError:
+            pass  # the client connects again, and its sign-in is checked
+        finally:
+            self._services.streams.leave(self._places)
+            sink.close()
+            log.info("stream_closed", duration_ms=round((time.monotonic() - started) * 1000))
+
+    async def _report(self, sink: Sink) -> None:
+        changed = asyncio.Event()
+        # What has changed since the client read the list is unknown.
+        changed.set()
+        sink.write(frames.OPENING)
+        with self._services.live.watch_list(self._tenant_id, changed.set):
+            while not self._services.live.is_closing:
+                try:
+                    await asyncio.wait_for(changed.wait(), KEEP_ALIVE_SECONDS)
+                except TimeoutError:
+                    sink.write(frames.KEEP_ALIVE)
+                    continue
+                changed.clear()
+                sink.write(LIST_CHANGED)
+                await asyncio.sleep(LIST_SECONDS)
+
+
+class _Pieces:
+    """A body for the framework, which asks for the next piece."""
+
+    def __init__(self, stream: Stream) -> None:
+        self._stream = stream
+        self._pieces: asyncio.Queue[bytes | None] = asyncio.Queue()
+        self._bytes = 0
+
+    def write(self, data: bytes) -> None:
+        self._bytes += len(data)
+        if self._bytes > UNREAD_BYTES:
+            self._stream.close()
+        else:
+            self._pieces.put_nowait(data)
+
+    def close(self) -> None:
+        self._pieces.put_nowait(None)
+
+    async def read(self) -> AsyncIterator[bytes]:
+        self._stream.open(self)
+        try:
+            while (piece := await self._pieces.get()) is not None:
+                self._bytes -= len(piece)
+                yield piece
+        finally:
+            self._stream.close()
+
+
+def find_cursor(request: Request, after: int) -> Cursor:
+    """Last-Event-ID if it was sent, else `after`."""
+    given = request.values(b"last-event-id")
+    if not given:
+        return Cursor(after)
+    cursor = Cursor.parse(given[0]) if len(given) == 1 else None
+    if cursor is None:
+        raise errors.InvalidRequest.at("header", "Last-Event-ID", kind="invalid_cursor")
+    return cursor
+
+
+def respond(answer: Answer) -> StreamingResponse:
+    """An answer with a stream, for the framework."""
+    assert answer.stream is not None
+    response = StreamingResponse(_Pieces(answer.stream).read(), answer.status)
+    response.raw_headers = list(answer.headers)
+    return response

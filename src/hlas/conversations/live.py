@@ -1,0 +1,386 @@
+"""Live conversations: readers that see every message once, in order, and text as it is made.
+
+A commit touches its conversation. Readers on this worker are served at once; workers learn about
+each other's commits from the table `changes`, which each of them polls while it has readers. A
+touch only says when to look: messages always come from the log in the database.
+"""
+
+import asyncio
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import Context
+from itertools import islice
+
+from hlas import errors, log
+from hlas.conversations import frames, runs
+from hlas.conversations.readers import KEEP_ALIVE_SECONDS, Key, Progress, Reader, Sink, Snapshot
+from hlas.conversations.runs import FrameRow, Run
+from hlas.store.db import Database, Queries
+
+queries = Queries.beside(__file__)
+
+TICK_SECONDS = 0.05
+CHECK_SECONDS = 1.0
+RETRY_SECONDS = 0.5
+CLEANUP_SECONDS = 10.0
+# A transaction takes its id before it commits: wait this long for lower ids.
+SETTLE_SECONDS = 2.0
+PAGE_MESSAGES = 100
+PAGE_BYTES = 256 * 1024
+# Statements for readers that run at once, so that routes find free connections.
+STATEMENTS = 3
+STATEMENT_CONVERSATIONS = 100
+
+
+class Speech:
+    """A run of this worker, in the making: its frames for readers here and elsewhere."""
+
+    def __init__(self, live: "Live", run: Run, message_id: str) -> None:
+        self._live = live
+        self.run = run
+        self.message_id = message_id
+        self.text = ""
+        self.first_words_at = 0.0
+        self._flushed = 0
+        start = frames.encode("start", messageId=message_id)
+        self.progress = Progress(run.reply_to, run.attempt, [start])
+
+    @property
+    def key(self) -> Key:
+        return self.run.tenant_id, self.run.conversation_id
+
+    def say(self, piece: str) -> None:
+        """Add a piece to the answer."""
+        if not self.text:
+            self.first_words_at = self.first_words_at or time.perf_counter()
+            self.progress.frames.append(frames.TEXT_START)
+        self.text += piece
+        self.show(frames.encode("text-delta", id=frames.TEXT, delta=piece))
+
+    def complete(self, text: str) -> bool:
+        """Say the rest of an answer; False: what was said is not the beginning of it."""
+        if not text.startswith(self.text):
+            return False
+        if rest := text[len(self.text) :]:
+            self.say(rest)
+        return True
+
+    def show(self, frame: str) -> None:
+        self.progress.frames.append(frame)
+        self._live.relay(self)
+
+    def list_unflushed(self) -> FrameRow | None:
+        """The frames that other workers cannot see yet."""
+        run, pieces = self.run, self.progress.frames[self._flushed :]
+        if not pieces:
+            return None
+        return FrameRow(run.tenant_id, run.id, run.attempt, self._flushed, "\n".join(pieces))
+
+    def mark_flushed(self, row: FrameRow) -> None:
+        self._flushed = row.number + row.frames.count("\n") + 1
+
+
+class _Topic:
+    """Who follows a conversation on this worker."""
+
+    __slots__ = ("checked_at", "readers", "watchers")
+
+    def __init__(self) -> None:
+        self.readers: set[Reader] = set()
+        # Called when the conversation may have changed; they look for themselves.
+        self.watchers: set[Callable[[], None]] = set()
+        self.checked_at = time.monotonic()
+
+
+class Live:
+    """The readers of one worker, and what it tells the others."""
+
+    def __init__(self, worker: str) -> None:
+        self.worker = worker
+        self._topics: dict[Key, _Topic] = {}
+        self._speeches: dict[Key, Speech] = {}
+        # Conversations whose readers have something to read, by tenant.
+        self._dirty: defaultdict[str, set[str]] = defaultdict(set)
+        self._serving: set[str] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._turns = asyncio.Semaphore(STATEMENTS)
+        # Conversations that changed here, for the other workers.
+        self._touched: dict[Key, None] = {}
+        self._position: int | None = None
+        # Changes after the position that were seen, and when.
+        self._seen: dict[int, float] = {}
+        self.is_closing = False
+        # Lists of conversations: called when one of the tenant's conversations may have changed.
+        self._lists: defaultdict[str, set[Callable[[], None]]] = defaultdict(set)
+
+    def connect(self, database: Database, operators: Database) -> None:
+        self._database = database
+        self._operators = operators
+
+    @property
+    def open_streams(self) -> int:
+        return sum(len(topic.readers) for topic in self._topics.values())
+
+    def touch(self, tenant_id: str, conversation_id: str) -> None:
+        """This worker has changed a conversation."""
+        key = tenant_id, conversation_id
+        self._touched[key] = None
+        self._notice(key)
+
+    def _notice(self, key: Key) -> None:
+        tenant_id, conversation_id = key
+        for listener in tuple(self._lists.get(tenant_id, ())):
+            listener()
+        topic = self._topics.get(key)
+        if topic is None:
+            return
+        for watcher in tuple(topic.watchers):
+            watcher()
+        if topic.readers:
+            self._dirty[tenant_id].add(conversation_id)
+            self._serve(tenant_id)
+
+    @contextmanager
+    def watch(self, key: Key, watcher: Callable[[], None]) -> Iterator[None]:
+        """Call `watcher` whenever the conversation may have changed."""
+        topic = self._topics.setdefault(key, _Topic())
+        topic.watchers.add(watcher)
+        try:
+            yield
+        finally:
+            topic.watchers.discard(watcher)
+            self._drop_empty(key)
+
+    @contextmanager
+    def watch_list(self, tenant_id: str, listener: Callable[[], None]) -> Iterator[None]:
+        """Call `listener` whenever one of the tenant's conversations may have changed."""
+        self._lists[tenant_id].add(listener)
+        try:
+            yield
+        finally:
+            self._lists[tenant_id].discard(listener)
+            if not self._lists[tenant_id]:
+                del self._lists[tenant_id]
+
+    def open(self, reader: Reader, sink: Sink) -> None:
+        """Serve a reader from its cursor on, until it ends or leaves."""
+        self._topics.setdefault(reader.key, _Topic()).readers.add(reader)
+        reader.connect(sink)
+        if self.is_closing:
+            self.leave(reader)
+        self._notice(reader.key)
+
+    def leave(self, reader: Reader) -> None:
+        """The reader has gone, or is told to go."""
+        topic = self._topics.get(reader.key)
+        if topic is not None and reader in topic.readers:
+            topic.readers.discard(reader)
+            self._drop_empty(reader.key)
+            reader.end()
+            if reader.on_end is not None:
+                reader.on_end()
+
+    def _drop_empty(self, key: Key) -> None:
+        topic = self._topics.get(key)
+        if topic is not None and not topic.readers and not topic.watchers:
+            del self._topics[key]
+
+    def speak(self, run: Run, message_id: str) -> Speech:
+        """Begin the text of a run."""
+        speech = Speech(self, run, message_id)
+        self._speeches[speech.key] = speech
+        self.relay(speech)
+        return speech
+
+    def relay(self, speech: Speech) -> None:
+        topic = self._topics.get(speech.key)
+        if topic is not None:
+            # One that does not read leaves while it is written to.
+            for reader in tuple(topic.readers):
+                reader.deliver_speech(speech.progress)
+
+    def hush(self, speech: Speech) -> None:
+        """The run has ended, or is not this worker's any more."""
+        if self._speeches.get(speech.key) is speech:
+            del self._speeches[speech.key]
+
+    def _serve(self, tenant_id: str) -> None:
+        if tenant_id not in self._serving:
+            self._serving.add(tenant_id)
+            task = asyncio.create_task(self._serve_tenant(tenant_id), context=Context())
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _serve_tenant(self, tenant_id: str) -> None:
+        """One statement at a time for a tenant, for all of its conversations that changed."""
+        try:
+            while waiting := self._dirty.pop(tenant_id, None):
+                # A few at a time: all readers may wait at once, and a statement has a time limit.
+                conversations = set(islice(waiting, STATEMENT_CONVERSATIONS))
+                if rest := waiting - conversations:
+                    self._dirty[tenant_id] |= rest
+                try:
+                    async with self._turns:
+                        await self._read(tenant_id, conversations)
+                except errors.Unavailable:
+                    self._dirty[tenant_id] |= conversations
+                    await asyncio.sleep(RETRY_SECONDS)
+        except Exception as error:  # noqa: BLE001  # one tenant must not stop the others
+            # `check` reads again within 15 s.
+            log.error("live_failed", error=type(error).__name__, where=log.find_place(error))
+        finally:
+            self._serving.discard(tenant_id)
+
+    async def _read(self, tenant_id: str, conversations: set[str]) -> None:
+        positions: dict[str, int] = {}
+        for conversation_id in conversations:
+            topic = self._topics.get((tenant_id, conversation_id))
+            if topic is not None and topic.readers:
+                positions[conversation_id] = min(reader.seq for reader in topic.readers)
+        if not positions:
+            return
+        rows = await self._database.all(
+            queries.read_changes,
+            tenant_id,
+            list(positions),
+            list(positions.values()),
+            PAGE_MESSAGES,
+            PAGE_BYTES,
+        )
+        for row in rows:
+            self._deliver((tenant_id, row["id"]), Snapshot.from_row(row))
+
+    def _deliver(self, key: Key, snapshot: Snapshot) -> None:
+        topic = self._topics.get(key)
+        if topic is None:
+            return
+        topic.checked_at = time.monotonic()
+        for reader in tuple(topic.readers):
+            if snapshot.status is None or reader.seq > snapshot.last_seq:
+                # Erased, or shorter than what the reader has seen.
+                self.leave(reader)
+                continue
+            reader.deliver(snapshot, self._find_spoken(key, snapshot))
+            if reader.seq < snapshot.last_seq:
+                self._dirty[key[0]].add(key[1])
+
+    def _find_spoken(self, key: Key, snapshot: Snapshot) -> Progress | None:
+        """Our own text of the run under way: it is newer than what the table has."""
+        speech, progress = self._speeches.get(key), snapshot.progress
+        if speech is None or progress is None:
+            return None
+        spoken = speech.progress
+        is_same = (progress.reply_to, progress.attempt) == (spoken.reply_to, spoken.attempt)
+        return spoken if is_same else None
+
+    async def tick(self) -> None:
+        """Tell the other workers what changed here, and learn what changed there."""
+        try:
+            await self._flush()
+            await self._publish()
+            if self._topics or self._lists:
+                await self._poll()
+            else:
+                self._position = None
+        except errors.Unavailable:
+            # Nothing is lost: the next tick tries again, and readers look again by themselves.
+            await asyncio.sleep(RETRY_SECONDS)
+
+    async def _flush(self) -> None:
+        """Write the text of all runs of this worker in one statement."""
+        speaking = tuple(self._speeches.values())
+        rows = {speech: row for speech in speaking if (row := speech.list_unflushed())}
+        if rows:
+            await runs.write_frames(self._operators, tuple(rows.values()))
+            for speech, row in rows.items():
+                speech.mark_flushed(row)
+                self._touched[speech.key] = None
+
+    async def _publish(self) -> None:
+        if self._touched:
+            touched, self._touched = self._touched, {}
+            tenants, conversations = (list(column) for column in zip(*touched, strict=True))
+            try:
+                await self._operators.execute(
+                    queries.publish_changes, tenants, conversations, self.worker
+                )
+            except errors.Unavailable:
+                self._touched |= touched
+                raise
+
+    async def _poll(self) -> None:
+        if self._position is None:
+            row = await self._operators.one(queries.last_change)
+            assert row is not None
+            self._position, self._seen = row["id"], {}
+            # Something may have changed before this position was known.
+            for key in tuple(self._topics):
+                self._notice(key)
+            for listener in [one for listeners in self._lists.values() for one in listeners]:
+                listener()
+            return
+        rows = await self._operators.all(
+            queries.read_published, self._position, list(self._seen), self.worker
+        )
+        now = time.monotonic()
+        for row in rows:
+            self._seen[row["id"]] = now
+            self._notice((row["tenant_id"], row["conversation_id"]))
+        settled = [number for number, at in self._seen.items() if at < now - SETTLE_SECONDS]
+        for number in settled:
+            del self._seen[number]
+        self._position = max((self._position, *settled))
+
+    async def check(self) -> None:
+        """End streams whose session is over, keep the others alive."""
+        readers = [reader for topic in self._topics.values() for reader in topic.readers]
+        if not readers:
+            return
+        tenants = {reader.key[0] for reader in readers}
+        try:
+            rows = await self._operators.all(queries.standing, list(tenants))
+            standing = {row["id"]: row["token_generation"] for row in rows}
+        except errors.Unavailable:
+            # Tokens expire all the same; the rest is found out when the database is back.
+            standing = None
+        now = time.time()
+        for reader in readers:
+            if reader.ends_at <= now or (standing is not None and not _stands(reader, standing)):
+                self.leave(reader)
+            else:
+                reader.keep_alive()
+        self._look_again()
+
+    def _look_again(self) -> None:
+        """A change may have gone unnoticed, as when a worker died before it could publish it."""
+        old = time.monotonic() - KEEP_ALIVE_SECONDS
+        for key, topic in tuple(self._topics.items()):
+            if topic.checked_at < old:
+                topic.checked_at = time.monotonic()
+                self._notice(key)
+
+    async def clean_up(self) -> None:
+        await self._operators.execute(queries.delete_changes)
+        await runs.delete_frames(self._operators)
+
+    def end_streams(self) -> None:
+        """The worker stops: clients resume elsewhere, at once."""
+        self.is_closing = True
+        for listener in [one for listeners in self._lists.values() for one in listeners]:
+            listener()
+        for topic in tuple(self._topics.values()):
+            for reader in tuple(topic.readers):
+                self.leave(reader)
+
+    async def close(self) -> None:
+        self.end_streams()
+        self._dirty.clear()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+def _stands(reader: Reader, standing: dict[str, int]) -> bool:
+    """Whether its tenant is active, and has not signed its visitors out since."""
+    generation = standing.get(reader.key[0])
+    return generation is not None and reader.generation in {None, generation}

@@ -1,0 +1,184 @@
+"""Readers of live conversations: what each of them has seen, and what it gets next."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol, Self, TypeAlias
+
+from hlas.conversations import frames
+from hlas.conversations.frames import Cursor, RunPosition
+from hlas.store.db import Row
+
+KEEP_ALIVE_SECONDS = 15.0
+
+# Tenant and conversation.
+Key: TypeAlias = tuple[str, str]
+
+
+class Sink(Protocol):
+    """Where the bytes of a stream go."""
+
+    def write(self, data: bytes) -> None: ...
+
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """A run under way and its frames so far."""
+
+    reply_to: int
+    attempt: int
+    frames: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A conversation as of one statement, as far as its readers have not seen it."""
+
+    status: str | None
+    handler: str
+    last_seq: int
+    # seq, the run and the attempt that made it if it is an agent's, and the frame.
+    messages: list[tuple[int, str | None, str]]
+    progress: Progress | None
+
+    @classmethod
+    def from_row(cls, row: Row) -> Self:
+        texts: list[str] = []
+        for number, piece in zip(row["numbers"] or (), row["pieces"] or (), strict=True):
+            if number != len(texts):
+                break  # a crash of the database emptied the table: what follows has no beginning
+            texts += piece.split("\n")
+        run = row["reply_to"], row["attempt"]
+        return cls(
+            status=row["status"],
+            handler=row["handler"],
+            last_seq=row["last_seq"],
+            messages=list(
+                zip(row["seqs"] or (), row["runs"] or (), row["frames"] or (), strict=True)
+            ),
+            progress=Progress(*run, texts) if run[0] else None,
+        )
+
+
+class Reader:
+    """One open stream of a conversation."""
+
+    __slots__ = (
+        "_opened_at",
+        "_run",
+        "_seq",
+        "_sink",
+        "_state",
+        "_written_at",
+        "ends_at",
+        "generation",
+        "key",
+        "on_end",
+    )
+
+    def __init__(
+        self,
+        key: Key,
+        cursor: Cursor,
+        ends_at: float = float("inf"),
+        generation: int | None = None,
+    ) -> None:
+        """`ends_at` is in seconds since the epoch; `generation` is that of a visitor's token."""
+        self.key = key
+        self.ends_at = ends_at
+        self.generation = generation
+        self.on_end: Callable[[], None] | None = None
+        self._seq, self._run = cursor
+        self._sink: Sink | None = None
+        self._state = ""
+        self._opened_at = self._written_at = time.monotonic()
+
+    @property
+    def seq(self) -> int:
+        return self._seq
+
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self._opened_at
+
+    def connect(self, sink: Sink) -> None:
+        self._sink = sink
+        self._write([frames.OPENING])
+
+    def deliver(self, snapshot: Snapshot, spoken: Progress | None) -> None:
+        """Send what is new; `spoken` is the run under way if this worker answers it."""
+        out: list[bytes] = []
+        for seq, run, frame in snapshot.messages:
+            if seq == self._seq + 1:
+                self._close_run(out, run, frame)
+                self._seq = seq
+                out.append(frames.event(frame, Cursor(seq, self._run)))
+        if self._seq >= snapshot.last_seq:
+            # If the page was cut short, the run's own message may be on the next page.
+            self._follow_run(out, spoken or snapshot.progress)
+            self._report_state(out, snapshot)
+        self._write(out)
+
+    def deliver_speech(self, progress: Progress) -> None:
+        """Send text as it is made, without looking at the database."""
+        if self._sink is not None and self._seq >= progress.reply_to:
+            if self._run is not None and (
+                self._run.reply_to != progress.reply_to or self._run.attempt > progress.attempt
+            ):
+                # The answer of the run before is on its way, or another worker took this one over.
+                return
+            out: list[bytes] = []
+            self._follow_run(out, progress)
+            self._write(out)
+
+    def _close_run(self, out: list[bytes], run: str | None, message: str) -> None:
+        """If the message is the answer of the run, send the rest of its text and its end."""
+        seen = self._run
+        if seen is None or run is None or run.partition(".")[0] != str(seen.reply_to):
+            return
+        is_same = run == f"{seen.reply_to}.{seen.attempt}"
+        ending = frames.end_text(message, seen) if is_same else [frames.RESET]
+        self._run = None
+        out += [frames.event(frame, Cursor(self._seq)) for frame in ending]
+
+    def _follow_run(self, out: list[bytes], progress: Progress | None) -> None:
+        current = (progress.reply_to, progress.attempt) if progress else None
+        if self._run is not None and self._run[:2] != current:
+            self._run = None
+            out.append(frames.event(frames.RESET, Cursor(self._seq)))
+        if progress is None or progress.reply_to > self._seq:
+            return
+        run = self._run or RunPosition(progress.reply_to, progress.attempt)
+        for frame in progress.frames[run.seen :]:
+            self._run = run = run.move(frame)
+            out.append(frames.event(frame, Cursor(self._seq, run)))
+
+    def _report_state(self, out: list[bytes], snapshot: Snapshot) -> None:
+        state = frames.encode(
+            "data-state",
+            data={"status": snapshot.status, "handler": snapshot.handler, "operator": None},
+            transient=True,
+        )
+        if state != self._state:
+            self._state = state
+            out.append(frames.event(state, Cursor(self._seq, self._run)))
+
+    def _write(self, out: list[bytes]) -> None:
+        if out and self._sink is not None:
+            self._written_at = time.monotonic()
+            self._sink.write(b"".join(out))
+
+    def keep_alive(self) -> bool:
+        """Whether a comment was due, and sent."""
+        is_due = time.monotonic() - self._written_at >= KEEP_ALIVE_SECONDS
+        if is_due:
+            self._write([frames.KEEP_ALIVE])
+        return is_due
+
+    def end(self) -> None:
+        """The stream is over; the client may renew its token and resume."""
+        sink, self._sink = self._sink, None
+        if sink is not None:
+            sink.close()

@@ -1,0 +1,93 @@
+-- name: claim_runs
+-- Runs whose owner is gone, and runs that wait although nothing is under way before them.
+with free as materialized (
+    select r.tenant_id, r.id
+    from runs r
+    where (r.state = 'running' and r.lease_until < now())
+       or (r.state = 'waiting' and not exists (
+               select from runs o
+               where o.tenant_id = r.tenant_id and o.conversation_id = r.conversation_id
+                 and o.state = 'running'))
+    order by r.lease_until
+    limit $2
+    for update of r skip locked
+)
+update runs r
+set state = 'running', attempt = r.attempt + 1, owner = $1, lease_until = now() + $3::interval
+from free
+where r.tenant_id = free.tenant_id and r.id = free.id and r.state in ('waiting', 'running')
+returning r.tenant_id::text, r.id::text, r.conversation_id::text, r.first_seq, r.reply_to, r.epoch,
+          r.attempt
+
+-- name: renew_leases
+-- A run that is locked is being ended, or renewed the next time: waiting for it while holding others
+-- could end in a deadlock with the writer.
+with held as materialized (
+    select r.tenant_id, r.id
+    from unnest($2::uuid[], $3::uuid[], $4::integer[]) as h (tenant_id, id, attempt)
+    join runs r on r.tenant_id = h.tenant_id and r.id = h.id and r.attempt = h.attempt
+    where r.owner = $1 and r.state = 'running'
+    for no key update of r skip locked
+)
+update runs r set lease_until = now() + $5::interval
+from held
+where r.tenant_id = held.tenant_id and r.id = held.id
+
+-- name: release_runs
+-- Another worker may claim them at once.
+update runs set owner = null, lease_until = now() - interval '1 s'
+where owner = $1 and state = 'running'
+
+-- name: end_run
+-- Without a message.
+update runs set state = $5
+where tenant_id = $1 and id = $2 and owner = $3 and attempt = $4 and state = 'running'
+
+-- name: read_run
+-- What a run has to answer, and whether its owner should go on.
+with scope as materialized (
+    select set_config('app.tenant_id', $1::text, true)::uuid as tenant_id
+)
+select t.fallback_text, t.language, r.state, r.owner::text as owner, r.attempt, r.is_stopping, m.texts
+from scope s
+left join lateral (
+    select fallback_text, ui_config ->> 'language' as language
+    from tenants
+    where id = s.tenant_id
+    offset 0
+) as t on true
+left join lateral (
+    select state, owner, attempt, is_stopping
+    from runs
+    where tenant_id = s.tenant_id and id = $2
+    offset 0
+) as r on true
+left join lateral (
+    select array_agg(content order by seq) as texts
+    from messages
+    where tenant_id = s.tenant_id and conversation_id = $3 and role = 'user'
+      and seq between $4 and $5
+) as m on true
+
+-- name: start_run
+select start_run($1, $2)
+
+-- name: stop_run
+update runs set is_stopping = true
+where tenant_id = $1 and conversation_id = $2 and state = 'running'
+
+-- name: write_frames
+-- The text of all runs of a worker since the last time. A run that has ended meanwhile has no rows.
+insert into run_frames (tenant_id, run_id, attempt, number, frames)
+select f.*
+from unnest($1::uuid[], $2::uuid[], $3::integer[], $4::integer[], $5::text[])
+     as f (tenant_id, run_id, attempt, number, frames)
+join runs r on r.tenant_id = f.tenant_id and r.id = f.run_id and r.state = 'running'
+on conflict (tenant_id, run_id, attempt, number) do update set frames = excluded.frames
+
+-- name: delete_frames
+delete from run_frames f
+where not exists (
+    select from runs r
+    where r.tenant_id = f.tenant_id and r.id = f.run_id and r.attempt = f.attempt
+      and r.state = 'running')

@@ -1,0 +1,61 @@
+"""How many streams each address and each conversation has open at this worker."""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import TypeAlias
+
+from hlas import errors
+from hlas.limits.rules import Scope
+from hlas.observe.metrics import Metrics
+from hlas.settings import Settings
+
+# A place is free again when the client closes another stream.
+RETRY = {"Retry-After": "5"}
+
+# A scope, and the address, conversation or administrator that the stream counts for.
+Place: TypeAlias = tuple[Scope, str]
+
+
+class OpenStreams:
+    def __init__(self, settings: Settings, metrics: Metrics) -> None:
+        self._limits: dict[Scope, int] = {
+            "ip": settings.rate_limit_streams_ip,
+            "conversation": settings.rate_limit_streams_conversation,
+            # An administrator's.
+            "key": settings.rate_limit_streams_ip,
+        }
+        self._enforce = settings.rate_limit_enforce
+        self._metrics = metrics
+        self._open: Counter[Place] = Counter()
+        self._count = 0
+
+    def require_room(self, places: Sequence[Place]) -> None:
+        """Raise if there are too many streams for one more."""
+        for scope, name in places:
+            most = self._limits[scope]
+            if most and self._open[scope, name] >= most and self._enforce:
+                raise errors.RateLimited(scope, RETRY)
+
+    def enter(self, places: Sequence[Place]) -> None:
+        """Count a new stream."""
+        self._open.update(places)
+        self._show(1)
+
+    def leave(self, places: Sequence[Place]) -> None:
+        """A stream that was counted has ended."""
+        for place in places:
+            self._open[place] -= 1
+            if not self._open[place]:
+                del self._open[place]
+        self._show(-1)
+
+    def _show(self, change: int) -> None:
+        self._count += change
+        self._metrics.streams_open.set(self._count)
+
+
+def list_places(address: str | None, conversation_id: str) -> list[Place]:
+    """Where a visitor's stream counts."""
+    places: list[Place] = [("conversation", conversation_id)]
+    # Without an address, as on a unix socket, only the other limit applies.
+    return [("ip", address), *places] if address else places

@@ -1,0 +1,12 @@
+/** @type {Record<string, Intl.DateTimeFormatOptions>} */
+const forms = {
+  full: { dateStyle: "medium", timeStyle: "short" },
+  clock: { timeStyle: "short" },
+};
+
+/** Shows a time in the reader's time zone. @param {HTMLTimeElement} time */
+export function localise(time) {
+  const at = new Date(time.dateTime);
+  time.textContent = at.toLocaleString(navigator.language, forms[time.dataset.form ?? "full"]);
+  time.title = time.dateTime;
+}
