@@ -71,7 +71,7 @@ def _check_role_prefix(value: str) -> str:
     return value
 
 
-def _check_login_secret(value: str) -> str:
+def _check_secret(value: str) -> str:
     if value and len(value.encode()) < 32:
         raise ValueError("needs at least 32 bytes; make one with: openssl rand -base64 48")
     return value
@@ -116,7 +116,7 @@ class Settings(BaseSettings):
         description="prefix of the database role names; installations that share a server need "
         "different prefixes",
     )
-    database_login_secret: Annotated[str, AfterValidator(_check_login_secret)] = Field(
+    database_login_secret: Annotated[str, AfterValidator(_check_secret)] = Field(
         "",
         repr=False,
         description="secret from which the passwords of the database roles are derived, at least "
@@ -141,6 +141,13 @@ class Settings(BaseSettings):
         repr=False,
         description="several signing secrets for rotation, comma-separated, newest first: the "
         "first signs, all verify; replaces WIDGET_SESSION_JWT_SECRET",
+    )
+    secrets_key: Annotated[str, AfterValidator(_check_secret)] = Field(
+        "",
+        repr=False,
+        description="secret that encrypts the stored keys of model providers and MCP servers, at "
+        "least 32 bytes; empty: generated once and stored in DATA_DIR; with DATABASE_URL, no such "
+        "key can be stored without it",
     )
     widget_session_ttl_minutes: int = Field(
         10, ge=1, le=1440, description="lifetime of a visitor's token"
@@ -198,6 +205,18 @@ class Settings(BaseSettings):
     )
     idempotency_ttl_hours: int = Field(
         168, ge=1, le=8760, description="how long an Idempotency-Key is stored, at least"
+    )
+    agent_timeout_seconds: int = Field(
+        30, ge=1, le=60, description="time limit of an answer by a language model, tools included"
+    )
+    agent_max_steps: int = Field(
+        4, ge=1, le=5, description="model requests of an answer, besides a last one without tools"
+    )
+    agent_max_output_tokens: int = Field(
+        800, ge=16, le=32_000, description="maximum length of a model's answer, in tokens"
+    )
+    agent_max_history_messages: int = Field(
+        20, ge=0, le=50, description="messages of the conversation that a model is given"
     )
     trusted_proxies: Annotated[TrustedProxies, NoDecode, BeforeValidator(_parse_proxies)] = Field(
         default_factory=TrustedProxies,

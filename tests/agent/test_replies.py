@@ -1,7 +1,7 @@
 """Replies: the server answers a visitor's messages once, whoever waits for the answer."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
 from uuid import UUID
@@ -12,7 +12,7 @@ import pytest_asyncio
 import uuid_utils
 
 from hlas import errors
-from hlas.agent import Agent, Answer, Question, replies
+from hlas.agent import Agent, Answer, Listener, Question, replies
 from hlas.agent.knowledge import KnowledgeAgent
 from hlas.agent.runner import FALLBACK, Runner
 from hlas.conversations import conversations, messages
@@ -54,9 +54,9 @@ class Counting:
         self.agent = agent
         self.asked: list[Question] = []
 
-    async def answer(self, question: Question, say: Callable[[str], None]) -> Answer:
+    async def answer(self, question: Question, listener: Listener) -> Answer:
         self.asked.append(question)
-        return await self.agent.answer(question, say)
+        return await self.agent.answer(question, listener)
 
 
 class Parts:
@@ -263,7 +263,7 @@ async def test_failed_agent(visitor: Visitor) -> None:
     """An agent that fails does not leave the visitor without an answer."""
 
     class Failing:
-        async def answer(self, question: Question, say: Callable[[str], None]) -> Answer:
+        async def answer(self, question: Question, listener: Listener) -> Answer:
             raise ValueError("a defect")
 
     visitor.parts.agent.agent = Failing()
@@ -277,8 +277,8 @@ async def test_agent_that_fails_in_mid_answer(visitor: Visitor) -> None:
     """What was said is withdrawn, and readers see the answer that is stored."""
 
     class Failing:
-        async def answer(self, question: Question, say: Callable[[str], None]) -> Answer:
-            say("Hello wor")
+        async def answer(self, question: Question, listener: Listener) -> Answer:
+            listener.say("Hello wor")
             while b"Hello wor" not in screen.seen:  # noqa: ASYNC110  # served in the background
                 await asyncio.sleep(0.01)
             raise ValueError("a defect")
@@ -312,7 +312,7 @@ async def test_handed_back_without_a_word(visitor: Visitor, operators: Database)
     conversation = UUID(session.tenant_id), UUID(session.conversation_id)
 
     class Busy:
-        async def answer(self, question: Question, say: Callable[[str], None]) -> Answer:
+        async def answer(self, question: Question, listener: Listener) -> Answer:
             await asyncio.sleep(60)
             raise AssertionError
 
@@ -349,7 +349,7 @@ async def test_no_connection_is_held(visitor: Visitor, database_url: str) -> Non
     """While the agent works, the pool's only connection is free for others."""
 
     class Slow:
-        async def answer(self, question: Question, say: Callable[[str], None]) -> Answer:
+        async def answer(self, question: Question, listener: Listener) -> Answer:
             row = await only.one("select 1 as free")
             assert row is not None
             return Answer("Yes.", "knowledge", 1.0)

@@ -11,7 +11,7 @@ import pytest
 
 from administration import make_desk
 from factories import Live, Site, make_site, serve_app
-from hlas.agent import Answer, Question, replies
+from hlas.agent import Answer, Listener, Question, replies
 from hlas.conversations import live as lives
 from hlas.conversations.frames import Cursor, RunPosition
 from hlas.conversations.readers import Progress, Reader
@@ -75,8 +75,8 @@ async def test_answer_of_another_attempt(
 class Failing:
     """An agent whose model breaks in mid-sentence."""
 
-    async def answer(self, _: Question, say: Callable[[str], None]) -> Answer:
-        say("It is open from nine to ")
+    async def answer(self, _: Question, listener: Listener) -> Answer:
+        listener.say("It is open from nine to ")
         await asyncio.sleep(0.3)
         raise OSError
 

@@ -1,7 +1,6 @@
 """The console beside a conversation that goes on: transcript, list and answers of people."""
 
 import asyncio
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from uuid import UUID
 
@@ -12,7 +11,7 @@ from e2e.console import Desk
 from e2e.shop import Shop
 from e2e.visitor import no_problems
 from factories import Live, Site
-from hlas.agent import Answer, Question
+from hlas.agent import Answer, Listener, Question
 from hlas.conversations import conversations
 from hlas.store.db import Database
 
@@ -37,11 +36,11 @@ class Typist:
 
     go_on: asyncio.Event = field(default_factory=asyncio.Event)
 
-    async def answer(self, _: Question, say: Callable[[str], None]) -> Answer:
+    async def answer(self, _: Question, listener: Listener) -> Answer:
         for word in ("Let ", "me ", "**look**"):
-            say(word)
+            listener.say(word)
         await self.go_on.wait()
-        say(": yes.")
+        listener.say(": yes.")
         return Answer("Let me **look**: yes.", "agent", 1.0)
 
 

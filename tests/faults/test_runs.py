@@ -5,7 +5,7 @@ import io
 import os
 import random
 import signal
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ import pytest
 
 from administration import Desk, make_desk
 from factories import Live, Site, make_site
-from hlas.agent import Answer, Question
+from hlas.agent import Answer, Listener, Question
 from hlas.store.db import Database
 from hlas.tenants import tenants
 from processes import UNLIMITED, Served, serve_process
@@ -108,7 +108,7 @@ class GatedAgent:
     def __init__(self) -> None:
         self.gate = asyncio.Event()
 
-    async def answer(self, question: Question, say: Callable[[str], None]) -> Answer:
+    async def answer(self, question: Question, listener: Listener) -> Answer:
         await self.gate.wait()
         return Answer("The agent speaks.", "knowledge", 1.0)
 

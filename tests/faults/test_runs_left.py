@@ -1,7 +1,6 @@
 """Runs that nobody works on any more, and statements that meet: every message gets its answer."""
 
 import asyncio
-from collections.abc import Callable
 from uuid import UUID
 
 import asyncpg
@@ -11,7 +10,7 @@ import pytest_asyncio
 import drafts
 from administration import Desk, make_desk
 from factories import Live, Site, make_site
-from hlas.agent import Answer, Question, runner
+from hlas.agent import Answer, Listener, Question, runner
 from hlas.agent.replies import REQUEST_HASH
 from hlas.conversations import conversations, messages, runs
 from hlas.conversations.messages import NewMessage
@@ -57,7 +56,7 @@ async def until_state(operators: Database, site: Site, state: str) -> None:
 class ReadyAgent:
     """Answers at once."""
 
-    async def answer(self, question: Question, say: Callable[[str], None]) -> Answer:
+    async def answer(self, question: Question, listener: Listener) -> Answer:
         return Answer(RESUMED, "knowledge", 1.0)
 
 

@@ -28,6 +28,7 @@ from hlas.settings import Settings
 from hlas.store.db import Database, log_in
 from hlas.store.logins import APPLICATION, Logins
 from hlas.tenants import tenants
+from listeners import Notebook
 
 random_ = random.Random(51)  # words for a test
 WORDS = ["".join(random_.choices(string.ascii_lowercase, k=7)) for _ in range(2000)]
@@ -184,7 +185,7 @@ async def test_a_tenant_pauses_as_long_as_it_took(
     monkeypatch.setattr(agent, "ANSWER_SECONDS", 60.0)
     one = agent.KnowledgeAgent(database)
     question = Question("a tenant", "a conversation", "What does it cost?", "en")
-    await asyncio.gather(*(one.answer(question, print) for _ in range(4)))
+    await asyncio.gather(*(one.answer(question, Notebook()) for _ in range(4)))
     for (started, ended), (following, _) in itertools.pairwise(times):
         assert following >= ended + (ended - started) * 0.99
     assert len(times) == 4

@@ -9,6 +9,7 @@ from hlas.knowledge import entries
 from hlas.knowledge.language import detect, fold
 from hlas.store.db import Database
 from hlas.tenants import tenants
+from listeners import Notebook
 
 PARAPHRASES = (
     ("Nemůžu najít vyúčtování za minulý měsíc", "Kde najdu svoji fakturu?"),
@@ -103,7 +104,7 @@ async def ask(operators: Database, database: Database, texts: list[str]) -> list
     found: list[str | None] = []
     for text in texts:
         question = Question(str(made.id), str(made.id), text, detect(text) or "cs")
-        answer = await agent.answer(question, print)
+        answer = await agent.answer(question, Notebook())
         found.append(questions[answer.entries[0]] if answer.text is not None else None)
     return found
 

@@ -348,7 +348,13 @@ async def test_foreign_keys_cannot_cross(
 
 _NAMED = re.compile(r"^-- name: ", re.MULTILINE)
 # Each contains one function, which a revision loads.
-FUNCTIONS = {"write_messages.sql", "start_run.sql", "store_response.sql"}
+FUNCTIONS = {
+    "write_messages.sql",
+    "start_run.sql",
+    "store_response.sql",
+    "reserve_spend.sql",
+    "settle_spend.sql",
+}
 # What a revision loaded before the function changed.
 EARLIER = {"0002_write_messages.sql"}
 

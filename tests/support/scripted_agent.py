@@ -2,10 +2,9 @@
 
 import asyncio
 import re
-from collections.abc import Callable
 from pathlib import Path
 
-from hlas.agent import Answer, Question
+from hlas.agent import Answer, Listener, Question
 
 _SCRIPT = re.compile(r"say (\d+) words in ([\d.]+) s")
 RESUMED = "Here is the answer, without asking the model again."
@@ -24,7 +23,7 @@ class ScriptedAgent:
         self.requests = 0
         self._receipts = receipts
 
-    async def answer(self, question: Question, say: Callable[[str], None]) -> Answer:
+    async def answer(self, question: Question, listener: Listener) -> Answer:
         found = _SCRIPT.search(question.text)
         if question.attempt > 1 or found is None:
             return Answer(RESUMED, "knowledge", 1.0)
@@ -35,5 +34,5 @@ class ScriptedAgent:
         count, seconds = int(found[1]), float(found[2])
         for number in range(count):
             await asyncio.sleep(seconds / count)
-            say(("" if number == 0 else " ") + f"word{number}")
+            listener.say(("" if number == 0 else " ") + f"word{number}")
         return Answer(words(count), "agent", 1.0)

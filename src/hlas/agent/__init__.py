@@ -1,10 +1,24 @@
 """The agent that answers visitors: a protocol from a question to an answer."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, field
+from typing import Literal, Protocol, TypeAlias
 
 from hlas.knowledge.language import Language
+
+# Who wrote an answer.
+AnswerSource: TypeAlias = Literal["agent", "knowledge", "smalltalk", "fallback"]
+# Why the model did not write it although there is one.
+Reason: TypeAlias = Literal["model_failed", "model_timeout", "budget", "steps"]
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What a client asks of one answer; None: the tenant's or the service's setting."""
+
+    max_steps: int | None = None
+    max_history_messages: int | None = None
+    timeout_seconds: float | None = None
+    debug: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +33,50 @@ class Question:
     earlier: tuple[str, ...] = ()
     # 1, or more when a worker left the run behind, which may have paid for a model.
     attempt: int = 1
+    # The run that answers it, and the seq of the visitor's last message.
+    run_id: str = ""
+    reply_to: int = 0
+    # The tenant has a language model.
+    has_model: bool = False
+    options: Options = field(default_factory=Options)
+    # The acting tool's call that this message confirms or declines.
+    confirmed: str | None = None
+    declined: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A passage that the answer cites as [number]; `url` is empty where it has no address."""
+
+    number: int
+    title: str
+    url: str
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens of one or more model requests, and their cost in nano-dollars."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cost: int = 0
+
+    def __add__(self, other: "Usage") -> "Usage":
+        return Usage(
+            self.input_tokens + other.input_tokens,
+            self.output_tokens + other.output_tokens,
+            self.cost + other.cost,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Confirmation:
+    """A call of an acting tool that waits for the visitor's consent."""
+
+    id: str
+    tool: str
+    # Shown to the visitor, who decides about exactly these.
+    arguments: dict[str, object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,13 +84,31 @@ class Answer:
     """An answer and its source; without text the tenant's fallback sentence is sent."""
 
     text: str | None
-    source: str
+    source: AnswerSource
     confidence: float
     entries: tuple[str, ...] = ()
+    sources: tuple[Source, ...] = ()
+    reason: Reason | None = None
+    steps: int = 0
+    tools_used: tuple[str, ...] = ()
+    usage: Usage = field(default_factory=Usage)
+    confirmation: Confirmation | None = None
+    # What happened step by step, where the tenant allows it and the client asked for it.
+    trace: tuple[dict[str, object], ...] = ()
+
+
+class Listener(Protocol):
+    """Shows an answer to the visitor while it is being made."""
+
+    def say(self, piece: str) -> None:
+        """A piece of the text."""
+
+    def show(self, frame: str) -> None:
+        """A frame other than text (`conversations.frames`), as that of a tool."""
 
 
 class Agent(Protocol):
     """May be slow: the caller holds no connection and no lock while it waits."""
 
-    async def answer(self, question: Question, say: Callable[[str], None]) -> Answer:
-        """`say` shows a piece of the answer to the visitor before the whole of it is known."""
+    async def answer(self, question: Question, listener: Listener) -> Answer:
+        """What `listener` is given is the beginning of the answer's text, or is withdrawn."""

@@ -1,11 +1,10 @@
 """An agent that works offline: it answers from the tenant's own questions and answers."""
 
 import asyncio
-from collections.abc import Callable
 from weakref import WeakValueDictionary
 
 from hlas import errors, log
-from hlas.agent import Answer, Question
+from hlas.agent import Answer, Listener, Question
 from hlas.knowledge import entries
 from hlas.store.db import Database
 
@@ -28,7 +27,7 @@ class KnowledgeAgent:
         self._database = database
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
-    async def answer(self, question: Question, _: Callable[[str], None]) -> Answer:
+    async def answer(self, question: Question, _: Listener) -> Answer:
         """Answer each of the visitor's messages that the knowledge covers."""
         found: dict[str, entries.Match] = {}
         confidence = 0.0

@@ -2,7 +2,6 @@
 
 import asyncio
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from contextvars import Context
 from typing import Final, Literal, Protocol, TypeAlias
@@ -12,7 +11,7 @@ import orjson
 import uuid_utils
 
 from hlas import errors, log
-from hlas.agent import Agent, Answer, Question
+from hlas.agent import Agent, Answer, Listener, Question
 from hlas.conversations import runs
 from hlas.conversations.live import Live, Speech
 from hlas.conversations.runs import Briefing, Run
@@ -161,7 +160,7 @@ class Runner:
         if briefing.is_stopping:
             return "", await self._end(run, "stopped")
         question = _make_question(run, briefing)
-        answering = asyncio.create_task(self._ask(question, speech.say))
+        answering = asyncio.create_task(self._ask(question, speech))
         try:
             interruption = await self._watch(run, answering)
         finally:
@@ -187,11 +186,11 @@ class Runner:
         self._meter.first_token(speech.first_words_at - started)
         return source, await self._store(run, _draft(run, speech, text, meta), interruption)
 
-    async def _ask(self, question: Question, say: Callable[[str], None]) -> Answer:
+    async def _ask(self, question: Question, listener: Listener) -> Answer:
         """Whatever goes wrong in an agent, the visitor gets an answer."""
         if question.attempt <= MOST_ATTEMPTS:
             try:
-                return await self._agent.answer(question, say)
+                return await self._agent.answer(question, listener)
             except Exception as error:  # noqa: BLE001  # see above
                 log.error("agent_failed", error=type(error).__name__, where=log.find_place(error))
         return Answer(None, "knowledge", 0.0)

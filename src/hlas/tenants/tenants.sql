@@ -1,6 +1,11 @@
 -- name: add_tenant
-insert into tenants (id, slug, name, ui_config, fallback_text)
-values ($1, $2, $3, $4, $5)
+-- With its budget, whose row is the lock under which the tenant's money is reserved.
+with added as (
+    insert into tenants (id, slug, name, ui_config, fallback_text)
+    values ($1, $2, $3, $4, $5)
+    returning id
+)
+insert into budgets (tenant_id) select id from added
 
 -- name: list_tenants
 -- By slug, after the given one; a null limit is no limit.

@@ -2,10 +2,9 @@
 
 import asyncio
 import random
-from collections.abc import Callable
 
 from factories import Live
-from hlas.agent import Answer, Question
+from hlas.agent import Answer, Listener, Question
 
 
 class Speaker:
@@ -31,11 +30,11 @@ class Speaker:
     def finish(self) -> None:
         self._pieces.put_nowait(None)
 
-    async def answer(self, question: Question, say: Callable[[str], None]) -> Answer:
+    async def answer(self, question: Question, listener: Listener) -> Answer:
         self.questions.append(question.text)
         text = ""
         while (piece := await self._pieces.get()) is not None:
-            say(piece)
+            listener.say(piece)
             text += piece
             await asyncio.sleep(0.005)
         return Answer(text, "agent", 1.0)
@@ -51,11 +50,11 @@ class Chatter:
     def take_over(cls, live: Live, chance: random.Random) -> None:
         live.app.state.services.runner._agent = cls(chance)
 
-    async def answer(self, question: Question, say: Callable[[str], None]) -> Answer:
+    async def answer(self, question: Question, listener: Listener) -> Answer:
         text = ""
         for word in f"You said {question.text!r} and I have to think about it.".split(" "):
             piece = f" {word}" if text else word
-            say(piece)
+            listener.say(piece)
             text += piece
             await asyncio.sleep(self._chance.uniform(0, 0.05))
         return Answer(text, "agent", 1.0)

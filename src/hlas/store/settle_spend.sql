@@ -1,0 +1,28 @@
+-- Replaces a reservation by what the request cost: at most what was reserved, and only once.
+create function settle_spend(
+    p_tenant uuid, p_id uuid, p_input_tokens bigint, p_output_tokens bigint, p_cost bigint
+)
+returns bigint
+language plpgsql volatile
+set search_path = pg_catalog, public, pg_temp
+as $$
+declare
+    held reservations;
+    cost bigint;
+begin
+    perform from budgets where tenant_id = p_tenant for update;
+    select * into held from reservations where tenant_id = p_tenant and id = p_id and not is_settled;
+    if not found then
+        return null;
+    end if;
+    cost := greatest(0, least(p_cost, held.amount));
+    update reservations set amount = cost, is_settled = true
+    where tenant_id = p_tenant and id = p_id;
+    update spend
+    set amount = amount - held.amount + cost,
+        input_tokens = input_tokens + p_input_tokens,
+        output_tokens = output_tokens + p_output_tokens
+    where tenant_id = p_tenant and day = held.day and model = held.model;
+    return cost;
+end
+$$
