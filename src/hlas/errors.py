@@ -298,6 +298,34 @@ class TakenOver(HlasError):
     code = "taken_over"
 
 
+class ModelFailed(HlasError):
+    """The language model did not answer; the conversation has an answer from the knowledge."""
+
+    status = 502
+    code = "model_failed"
+
+
+class ModelTimeout(HlasError):
+    """The language model was too slow; the conversation has an answer from the knowledge."""
+
+    status = 504
+    code = "model_timeout"
+
+
+class BudgetUsedUp(HlasError):
+    """The budget is used up; the conversation has an answer from the knowledge."""
+
+    status = 402
+    code = "budget_used_up"
+
+
+class DebugNotAllowed(HlasError):
+    """This website does not allow traces of answers."""
+
+    status = 403
+    code = "debug_not_allowed"
+
+
 class TenantMismatch(HlasError):
     """The token belongs to another website."""
 
