@@ -110,9 +110,8 @@ ANSWERS = {
         ANSWER,
     ),
     "not streamed, a call, no finish reason": (
-        b'\n {"choices": [{"message": {"content": null, "tool_calls": [{"id": "x",'
-        + b' "function": {"name": "find", "arguments": "{}"}}]}}]}',
-        Completion("", (ToolCall("x", "find", "{}"),), "tool_calls", None),
+        b'\n {"choices": [{"message": {"tool_calls": [{"id": "x", "function": {"name": "y"}}]}}]}',
+        Completion("", (ToolCall("x", "y", "{}"),), "tool_calls", None),
     ),
 }
 FIND = {"name": "find", "arguments": '{"q":'}

@@ -116,7 +116,7 @@ class ChatClient:
                 raise
         except ValueError:
             # The address or the key cannot be sent.
-            raise ModelError("misconfigured", may_be_paid=payload.is_written) from None
+            raise ModelError("refused", may_be_paid=payload.is_written) from None
         return await self._post(model, payload)
 
     async def _post(self, model: Model, payload: "_Payload") -> aiohttp.ClientResponse:
