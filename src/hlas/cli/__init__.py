@@ -30,6 +30,7 @@ COMMANDS = {
     "admin-key": "admin",
     "knowledge": "knowledge",
     "secret": "secrets",
+    "spend": "spend",
 }
 
 

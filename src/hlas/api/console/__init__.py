@@ -10,6 +10,7 @@ from hlas.api.console import (
     looks,
     overview,
     records,
+    spend,
     tenants,
     visitor_keys,
 )
@@ -33,6 +34,7 @@ __all__ = [
     "overview",
     "records",
     "router",
+    "spend",
     "tenants",
     "visitor_keys",
 ]
