@@ -450,3 +450,45 @@ class TooManyEntries(TenantError):
 
     status = 409
     code = "too_many_entries"
+
+
+class ProductNotFound(TenantError):
+    """The tenant has no such product."""
+
+    status = 404
+    code = "product_not_found"
+
+
+class TooManyProducts(TenantError):
+    """The tenant has reached the maximum number of products."""
+
+    status = 409
+    code = "too_many_products"
+
+
+class McpServerNotFound(TenantError):
+    """The tenant has no such MCP server."""
+
+    status = 404
+    code = "mcp_server_not_found"
+
+
+class McpServerTaken(TenantError):
+    """The tenant already has an MCP server of this name."""
+
+    status = 409
+    code = "mcp_server_taken"
+
+
+class TooManyMcpServers(TenantError):
+    """The tenant has reached the maximum number of MCP servers."""
+
+    status = 409
+    code = "too_many_mcp_servers"
+
+
+class SecretsKeyMissing(HlasError):
+    """This service has no SECRETS_KEY, so it cannot store secrets; ask its operator."""
+
+    status = 409
+    code = "secrets_key_missing"

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from factories import MakeLogins, url_of
-from hlas import demo
+from hlas.demo import tenant as demo
 from hlas.agent.knowledge import THRESHOLD
 from hlas.errors import TooManyEntries
 from hlas.knowledge import entries

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hlas import demo
+from hlas.demo import tenant as demo
 from hlas.agent import Question
 from hlas.agent.knowledge import KnowledgeAgent
 from hlas.knowledge import entries
