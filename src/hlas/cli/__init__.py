@@ -29,6 +29,7 @@ COMMANDS = {
     "visitor-key": "visitor_keys",
     "admin-key": "admin",
     "knowledge": "knowledge",
+    "evaluate": "evaluate",
     "product": "products",
     "mcp": "mcp",
     "secret": "secrets",
