@@ -4,6 +4,7 @@ import asyncio
 import time
 from contextlib import suppress
 from contextvars import Context
+from dataclasses import asdict
 from typing import Final, Literal, Protocol, TypeAlias
 
 import asyncpg
@@ -178,6 +179,10 @@ class Runner:
             "source": source,
             "suggestions": [],
         }
+        if answer.sources:
+            meta["sources"] = [asdict(source) for source in answer.sources]
+        if answer.confirmation:
+            meta["confirmation"] = asdict(answer.confirmation)
         if interruption:
             meta["stopped"] = True
         if not speech.complete(text):
