@@ -21,7 +21,7 @@ export const consent = (call, ...buttons) =>
     h(
       "dl",
       {},
-      ...Object.entries(call.arguments).flatMap(([name, value]) => [
+      ...Object.entries(call.arguments ?? {}).flatMap(([name, value]) => [
         h("dt", {}, words(name.replace(/_/g, " "))),
         h("dd", { dir: "auto" }, words(value)),
       ]),

@@ -6,20 +6,6 @@ import { backoff, call, isFinal, lock, newKey, session } from "./transport.js";
 /**
  * @typedef {import("./stream.js").Live} Live
  * @typedef {import("./stream.js").Row} Row
- * @typedef {object} Item one message on the screen
- * @property {string} role
- * @property {string} text
- * @property {number} at
- * @property {number} part which conversation of this page it belongs to
- * @property {string} [key]
- * @property {number} [seq]
- * @property {"sending" | "waiting" | "failed"} [state]
- * @property {string | undefined} [live] the message's id while its text is growing
- * @property {any} [meta] the metadata
- * @property {string} [said] how much of a text that grew is announced
- * @property {string | undefined} [shown] the text in the node
- * @property {any} [node]
- * @property {any} [ask] the node that asks for consent
  */
 
 /** @type {Item[]} */

@@ -22,8 +22,6 @@ import { speak } from "./texts.js";
 import { session } from "./transport.js";
 import css from "./style.css";
 
-/** @typedef {import("./conversation.js").Item} Item */
-
 const bubbleIcon = "M21 11.5a8.4 8.4 0 0 1-12.3 7.4L3 21l2.1-5.7A8.4 8.4 0 1 1 21 11.5z";
 const questionIcon = "M8 8a4 4 0 1 1 5 4l-1 3M12 20v.1";
 const closeIcon = "M6 6l12 12M18 6L6 18";
@@ -59,7 +57,7 @@ const stopper = h(
   { type: "button", class: "stop", click: () => (stop(), input.focus()) },
   icon(stopIcon),
 );
-const notice = h("p", { class: "meta" });
+const notice = h("p", { class: "meta", dir: "auto" });
 export const form = h("form", { submit }, input, stopper, sender);
 /** @type {HTMLAnchorElement} */
 const privacy = h("a", { class: "meta", target: "_blank", rel: "noopener" });
@@ -316,7 +314,8 @@ function ask(item) {
   return (item.ask ??= consent(call, button("confirm"), button("decline")));
 }
 
-export function render() {
+/** Shows the greeting, every item and what follows them. */
+function fill() {
   const text = config.greeting ?? texts.greeting;
   if (greeting?.[0] !== text) greeting = [text, row("assistant", texts.assistant, ...markdown(text))];
   const nodes = [greeting[1]];
@@ -334,11 +333,13 @@ export function render() {
   if (asking) nodes.push(ask(asking));
   if (role) nodes.push(typing(role));
   else told = "";
+  place(log, nodes, (old, node) => old === node);
+  notice.hidden = !items.some((item) => item.meta?.source === "agent");
+}
+
+export function render() {
   const focused = host.shadowRoot?.activeElement;
-  keepEnd(() => {
-    place(log, nodes, (old, node) => old === node);
-    notice.hidden = !items.some((item) => item.meta?.source === "agent");
-  });
+  keepEnd(fill);
   // A button that goes would take the focus with it.
   if (focused?.isConnected === false || (!isBusy() && focused === stopper)) input.focus();
   stopper.hidden = !isBusy();
