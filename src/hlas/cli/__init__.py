@@ -29,6 +29,8 @@ COMMANDS = {
     "visitor-key": "visitor_keys",
     "admin-key": "admin",
     "knowledge": "knowledge",
+    "model": "models",
+    "agent": "agent",
     "secret": "secrets",
 }
 

@@ -1,6 +1,15 @@
 """The admin API. All routes are on one router, which requires an administrator's key."""
 
-from hlas.api.admin import audit, conversations, knowledge, tenants, visitor_keys
+from hlas.api.admin import agent, audit, conversations, knowledge, models, tenants, visitor_keys
 from hlas.api.admin.access import router
 
-__all__ = ["audit", "conversations", "knowledge", "router", "tenants", "visitor_keys"]
+__all__ = [
+    "agent",
+    "audit",
+    "conversations",
+    "knowledge",
+    "models",
+    "router",
+    "tenants",
+    "visitor_keys",
+]
