@@ -26,7 +26,7 @@ queries = Queries.beside(__file__)
 LONGEST_INSTRUCTIONS = 8000
 MOST_MODELS = 5
 MOST_STEPS = 5
-MOST_TOOLS = 64
+MOST_TOOLS = 40
 MOST_HOSTS = 100
 # What each built-in tool does, for those who choose them.
 BUILT_IN = {

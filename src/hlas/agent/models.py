@@ -24,10 +24,11 @@ from hlas.visitors.origins import Origin
 queries = Queries.beside(__file__)
 
 MILLION = 1_000_000
-# Dollars for a million tokens.
-HIGHEST_PRICE = 10_000
+# In nano-dollars for a million tokens: 10 000 dollars.
+HIGHEST_PRICE = 10_000 * dollars.NANO
 NAME = r"^[a-z0-9][a-z0-9._-]{0,62}$"
 
+_PRICE = re.compile(r"[0-9]{1,5}(\.[0-9]{1,6})?", re.ASCII)
 _BASE_URL = re.compile(r"https?://[^/?#@\\\s]+(/[A-Za-z0-9._~!$&'()*+,;=:@%/-]*)?", re.ASCII)
 _VISIBLE = re.compile(r"[\x21-\x7e]+")
 # What is wrong with a field, by the type of its error.
@@ -38,8 +39,7 @@ RULES = {
     "? and #.",
     "invalid_model_id": "Write the provider's name of the model: 1 to 200 visible characters.",
     "invalid_key": "A key is 1 to 4096 visible ASCII characters on one line.",
-    "invalid_price": f"Write dollars from 0 to {HIGHEST_PRICE}, such as 2.50, with at most 6 "
-    "decimals.",
+    "invalid_price": "Write dollars from 0 to 10000, such as 2.50, with at most 6 decimals.",
     "one_price": "Give the prices of both input and output.",
     "price_and_free": "Give a price or declare the model free, not both.",
 }
@@ -152,10 +152,9 @@ def _check_key(text: str) -> str:
 
 
 def _check_price(text: str) -> str:
-    try:
-        return dollars.show(dollars.parse(text, most=HIGHEST_PRICE))
-    except ValueError:
-        raise _refuse("invalid_price") from None
+    if not _PRICE.fullmatch(text) or dollars.parse(text) > HIGHEST_PRICE:
+        raise _refuse("invalid_price")
+    return dollars.show(dollars.parse(text))
 
 
 ModelName = Annotated[str, AfterValidator(_check_name)]
@@ -191,10 +190,7 @@ class Pricing(BaseModel):
             return 0, 0
         if self.input_price is None or self.output_price is None:
             return None
-        return (
-            dollars.parse(self.input_price, most=HIGHEST_PRICE),
-            dollars.parse(self.output_price, most=HIGHEST_PRICE),
-        )
+        return dollars.parse(self.input_price), dollars.parse(self.output_price)
 
 
 class NewModel(Pricing):
@@ -275,9 +271,9 @@ async def update(
         if base_url != before.base_url and before.has_key and not has_new_key:
             # Otherwise a stored key could be read by sending it to an address of one's own.
             raise KeyNeeded(f"{name}: give its key again, because its address changes")
-        prices = changes.prices() or tuple(
-            dollars.parse(price, most=HIGHEST_PRICE)
-            for price in (before.input_price, before.output_price)
+        prices = changes.prices() or (
+            dollars.parse(before.input_price),
+            dollars.parse(before.output_price),
         )
         await connection.execute(
             queries.update_model, name, base_url, changes.model or before.model, *prices

@@ -1,28 +1,25 @@
 """How a tenant's agent answers, from the command line."""
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from hlas.agent import agent_settings, dollars
+from hlas.agent import agent_settings, budgets, dollars
 from hlas.agent.agent_settings import AgentChanges, AgentSettings
+from hlas.agent.budgets import CapName, Caps
 from hlas.cli.database import AsJson, show, validate, with_operators
 from hlas.errors import TenantError
 from hlas.store.db import Database
 from hlas.tenants import tenants
-from hlas.tenants.audit import COMMAND_LINE
 
 agent = typer.Typer(
     help="How a tenant's agent answers: models, instructions, tools, caps.", no_args_is_help=True
 )
 
-HIGHEST_CAP = 1_000_000
-CAPS = {"cap_day": "a day", "cap_month": "a month", "cap_conversation": "a conversation"}
-
 Tenant = Annotated[str, typer.Option(metavar="SLUG", help="The tenant's slug.")]
-Caps = dict[str, int | None]
 
 
 @agent.command("show")
@@ -98,39 +95,41 @@ def change_agent(
     given = {name: value for name, value in given.items() if value is not None}
     if max_steps is not None:
         given["max_steps"] = _parse_steps(max_steps)
-    texts = {"cap_day": cap_day, "cap_month": cap_month, "cap_conversation": cap_conversation}
-    caps = {name: _parse_cap(name, text) for name, text in texts.items() if text is not None}
+    wanted: list[tuple[CapName, str | None]] = [
+        ("day", cap_day),
+        ("month", cap_month),
+        ("conversation", cap_conversation),
+    ]
+    caps = {name: _parse_cap(name, text) for name, text in wanted if text is not None}
     if not given and not caps:
         raise TenantError("nothing to change; see `hlas agent set --help`")
     changes = validate(AgentChanges, given).list_changes()
-    settings, caps = with_operators(lambda operators: _change(operators, tenant, changes, caps))
-    _show(tenant, settings, caps, as_json=as_json)
+    settings, after = with_operators(lambda operators: _change(operators, tenant, changes, caps))
+    _show(tenant, settings, after, as_json=as_json)
 
 
 async def _change(
-    operators: Database, slug: str, changes: dict[str, object], caps: Caps
+    operators: Database,
+    slug: str,
+    changes: Mapping[str, object],
+    caps: Mapping[CapName, int | None],
 ) -> tuple[AgentSettings, Caps]:
-    from hlas.agent import spend  # noqa: PLC0415
-
     tenant = await tenants.find_tenant(operators, slug)
     if changes:
         await agent_settings.update(operators, tenant, changes)
     if caps:
-        await spend.set_caps(operators, tenant, caps, COMMAND_LINE)
+        await budgets.set_caps(operators, slug, caps)
     return await _read(operators, slug)
 
 
 async def _read(operators: Database, slug: str) -> tuple[AgentSettings, Caps]:
-    from hlas.agent import spend  # noqa: PLC0415
-
     tenant = await tenants.find_tenant(operators, slug)
-    settings = await agent_settings.read(operators, tenant.id)
-    caps = await spend.read_caps(operators, tenant.id)
-    return settings, asdict(caps)
+    [budget] = await budgets.list_budgets(operators, slug)
+    return await agent_settings.read(operators, tenant.id), budget.caps
 
 
 def _show(tenant: str, settings: AgentSettings, caps: Caps, *, as_json: bool) -> None:
-    shown = {name: "off" if caps[name] is None else _dollars(caps[name]) for name in CAPS}
+    shown = {f"cap_{name}": budgets.show_cap(cap) for name, cap in caps.by_name().items()}
     lines = {
         "models": ", ".join(settings.models) or "none: answers come from the knowledge",
         "tools": ", ".join(settings.tools) or "none",
@@ -139,17 +138,13 @@ def _show(tenant: str, settings: AgentSettings, caps: Caps, *, as_json: bool) ->
         "max steps": str(settings.max_steps or "default"),
         "debug": "on" if settings.is_debug else "off",
         **{
-            f"cap {CAPS[name]}": f"{text} USD" if text != "off" else text
-            for name, text in shown.items()
+            name.replace("_", " "): "off" if cap is None else f"{cap} USD"
+            for name, cap in shown.items()
         },
-        "instructions": "\n\n" + settings.instructions if settings.instructions else "none",
+        "instructions": f"\n\n{settings.instructions}" if settings.instructions else "none",
     }
-    text = "\n".join(f"{name:<20} {value}" for name, value in lines.items())
+    text = "\n".join(f"{name:<17} {value}".rstrip() for name, value in lines.items())
     show({"tenant": tenant, **asdict(settings), **shown}, as_json=as_json, text=text)
-
-
-def _dollars(amount: int | None) -> str:
-    return dollars.show(amount or 0)
 
 
 def _read_text(path: Path | None) -> str | None:
@@ -175,10 +170,10 @@ def _parse_steps(text: str) -> int | None:
     return int(text)
 
 
-def _parse_cap(name: str, text: str) -> int | None:
+def _parse_cap(name: CapName, text: str) -> int | None:
     if text == "off":
         return None
     try:
-        return dollars.parse(text, most=HIGHEST_CAP)
+        return dollars.parse(text)
     except ValueError as error:
-        raise TenantError(f"{name.replace('_', ' ')}: {error}, or off") from None
+        raise TenantError(f"cap {name}: {error}, or off") from None
