@@ -289,9 +289,12 @@ async def update(
     return after
 
 
-async def remove(operators: Database, name: str, change: Change = COMMAND_LINE) -> None:
+async def remove(
+    operators: Database, name: str, change: Change = COMMAND_LINE, expected: Expected = None
+) -> None:
     """Remove a model that no tenant uses."""
     async with _lock(operators, name) as (connection, model):
+        revisions.require(expected, model.revision)
         if model.tenants:
             raise ModelInUse(name, model.tenants)
         await connection.execute(queries.remove_model, name)

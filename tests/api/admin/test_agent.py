@@ -57,7 +57,9 @@ async def test_models(live_server: Live, operators: Database) -> None:
     outdated = await desk.ask("PATCH", "/models/gpt", tag=tag, json={"model": "gpt-10"})
     assert (outdated.status_code, outdated.json()["detail"]) == (412, "precondition_failed")
     assert (await desk.ask("PATCH", "/models/gpt", json={})).status_code == 428
-    assert (await desk.ask("DELETE", "/models/gpt")).status_code == 204
+    assert (await desk.ask("DELETE", "/models/gpt")).status_code == 428
+    assert (await desk.ask("DELETE", "/models/gpt", tag=tag)).status_code == 412
+    assert (await desk.ask("DELETE", "/models/gpt", tag="*")).status_code == 204
     events = await desk.get("/audit", action="model")
     assert [event["action"] for event in events["events"]] == [
         "model.remove",

@@ -78,8 +78,8 @@ async def update_model(
     "/models/{model}",
     status_code=204,
     summary="Remove a model that no tenant uses (operators)",
-    responses=problems(404, 409, 413, 415, 422),
+    responses=problems(404, 409, 412, 413, 415, 422, 428),
 )
-async def remove_model(access: Operator, model: PathModel) -> Response:
-    await models.remove(access.database, model, access.change)
+async def remove_model(access: Operator, model: PathModel, expected: IfMatch) -> Response:
+    await models.remove(access.database, model, access.change, expected)
     return Response(status_code=204)
