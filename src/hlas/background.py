@@ -27,6 +27,7 @@ TaskName = Literal[
     "stream_checks",
     "live_cleanup",
     "runs",
+    "reservation_cleanup",
 ]
 TASKS: tuple[TaskName, ...] = get_args(TaskName)
 

@@ -11,6 +11,8 @@ from hlas.agent import Agent
 from hlas.agent import knowledge as knowledge_agent
 from hlas.agent.runner import TICK_SECONDS as RUNS_SECONDS
 from hlas.agent.runner import Runner
+from hlas.agent.spend import FORGET_SECONDS as FORGET_RESERVATIONS_SECONDS
+from hlas.agent.spend import forget_reservations
 from hlas.background import Background
 from hlas.conversations import messages
 from hlas.conversations.live import CHECK_SECONDS, CLEANUP_SECONDS, TICK_SECONDS, Live
@@ -166,6 +168,11 @@ class Services:
         every(CHECK_SECONDS, "stream_checks", self.live.check)
         every(CLEANUP_SECONDS, "live_cleanup", self.live.clean_up)
         every(RUNS_SECONDS, "runs", self.runner.tick)
+        every(
+            FORGET_RESERVATIONS_SECONDS,
+            "reservation_cleanup",
+            lambda: forget_reservations(operators, pause=REAP_PAUSE_SECONDS),
+        )
 
     async def _is_ready(self) -> bool:
         """The database answers and its schema is the one this code needs."""

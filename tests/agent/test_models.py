@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from administration import wait_for_locks
 from hlas.agent import agent_settings, dollars, models, prices
 from hlas.agent.models import ModelChanges, NewModel
+from hlas.agent.prices import ListPrice
 from hlas.errors import (
     KeyNeeded,
     ModelInUse,
@@ -134,7 +135,8 @@ async def test_prices(operators: Database, monkeypatch: pytest.MonkeyPatch) -> N
     unpriced = NewModel.model_validate({**FREE, "name": "unpriced", "is_free": False})
     with pytest.raises(PriceUnknown, match=r"llama3 .* --price IN OUT .* --free"):
         await models.add(operators, VAULT, unpriced)
-    monkeypatch.setattr(prices, "find_price", lambda base_url, model: (7, 10**9))
+    found = ListPrice(7, 10**9)
+    monkeypatch.setattr(prices, "find_list_price", lambda base_url, model: found)
     known = await models.add(operators, VAULT, unpriced)
     assert (known.input_price, known.output_price) == ("0.000000007", "1")
 

@@ -11,7 +11,7 @@ import asyncpg
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from hlas.agent import dollars
+from hlas.agent import dollars, prices
 from hlas.errors import KeyNeeded, ModelInUse, ModelNotFound, ModelTaken, PriceUnknown, VaultShut
 from hlas.settings import ConfigurationError
 from hlas.store.db import Database, Queries, Row
@@ -325,16 +325,13 @@ def _missing(name: str) -> ModelNotFound:
 
 
 def _look_up(base_url: str, model: str) -> tuple[int, int]:
-    # The list is large: only what adds a model loads it.
-    from hlas.agent.prices import find_price  # noqa: PLC0415
-
-    found = find_price(base_url, model)
+    found = prices.find_list_price(base_url, model)
     if found is None:
         raise PriceUnknown(
             f"the price of {model} is not known; give --price IN OUT in dollars for a million "
             "tokens, or --free if it costs nothing"
         )
-    return found
+    return found.input, found.output
 
 
 def _seal(vault: Vault, key: str | None, name: str) -> bytes | None:

@@ -32,6 +32,7 @@ COMMANDS = {
     "model": "models",
     "agent": "agent",
     "secret": "secrets",
+    "spend": "spend",
 }
 
 

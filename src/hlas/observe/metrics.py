@@ -36,6 +36,9 @@ INCIDENTS = (
     "identity_failures",
     "limit_hits",
 )
+# Incidents about money: a cap is used to 80 %, or used up.
+BUDGETS = ("budget_80", "budget_100")
+NANO = 1_000_000_000
 
 
 class Tally(Protocol):
@@ -98,9 +101,9 @@ class Metrics:
         self._sessions = self._counter("hlas_sessions", "Sessions asked for", ("outcome",))
         self._messages = self._counter("hlas_messages", "Messages stored", ("role",))
         self._auth = self._counter("hlas_auth_denied", "Refused tokens", ("reason",))
-        self._incidents = self._counter("hlas_incidents", "Signs of abuse at a tenant", ("kind",))
+        self._incidents = self._counter("hlas_incidents", "Incidents at a tenant", ("kind",))
         # Every series exists from the start, so that an alert sees the first increase.
-        for kind in INCIDENTS:
+        for kind in (*INCIDENTS, *BUDGETS):
             self._incidents.labels(kind)
         self.batch_size = Histogram(
             "hlas_write_batch_size",
@@ -142,6 +145,14 @@ class Metrics:
             "Time from the start of a run to its first words",
             registry=self.registry,
             buckets=FIRST_TOKEN,
+        )
+        self._model_tokens = self._counter(
+            "hlas_model_tokens", "Tokens that models have read and written", ("kind",)
+        )
+        for kind in ("input", "output"):
+            self._model_tokens.labels(kind)
+        self._model_cost = self._counter(
+            "hlas_model_cost_usd", "Cost of settled model requests in US dollars", ()
         )
         self.streams_open = Gauge(
             "hlas_streams_open",
@@ -189,6 +200,12 @@ class Metrics:
 
     def first_token(self, seconds: float) -> None:
         self._first_token.observe(seconds)
+
+    def model_usage(self, input_tokens: int, output_tokens: int, cost: int) -> None:
+        """Count one settled request; `cost` is in nano-dollars."""
+        self._model_tokens.labels("input").inc(input_tokens)
+        self._model_tokens.labels("output").inc(output_tokens)
+        self._model_cost.inc(cost / NANO)
 
     def auth_denied(self, reason: str, tenant_id: str | None = None) -> None:
         self._counted[self._auth, reason] += 1

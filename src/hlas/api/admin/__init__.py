@@ -1,6 +1,15 @@
 """The admin API. All routes are on one router, which requires an administrator's key."""
 
-from hlas.api.admin import agent, audit, conversations, knowledge, models, tenants, visitor_keys
+from hlas.api.admin import (
+    agent,
+    audit,
+    conversations,
+    knowledge,
+    models,
+    spend,
+    tenants,
+    visitor_keys,
+)
 from hlas.api.admin.access import router
 
 __all__ = [
@@ -10,6 +19,7 @@ __all__ = [
     "knowledge",
     "models",
     "router",
+    "spend",
     "tenants",
     "visitor_keys",
 ]

@@ -12,6 +12,7 @@ from hlas.api.console import (
     models,
     overview,
     records,
+    spend,
     tenants,
     visitor_keys,
 )
@@ -37,6 +38,7 @@ __all__ = [
     "overview",
     "records",
     "router",
+    "spend",
     "tenants",
     "visitor_keys",
 ]

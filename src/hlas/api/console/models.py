@@ -7,6 +7,7 @@ from pydantic import ValidationError
 
 from hlas.agent import models
 from hlas.agent.models import NAME, ListedModel, ModelChanges, NewModel
+from hlas.agent.ping import Ping, ping
 from hlas.api.console.access import (
     CONSOLE,
     Form,
@@ -89,7 +90,7 @@ def _model_page(
     *,
     form: Form | None = None,
     problems: Problems | None = None,
-    tested: object = None,
+    tested: Ping | None = None,
 ) -> Response:
     stored = {
         "base_url": model.base_url,
@@ -133,10 +134,7 @@ async def change_model(visit: Operator, model: PathModel, form: Sent) -> Respons
 async def ping_model(visit: Operator, model: PathModel) -> Response:
     """Send one small request; the provider may charge for it."""
     listed = await models.find_listed(visit.database, model)
-    found = await models.find(visit.database, _vault(visit), model)
-    from hlas.agent.ping import ping  # noqa: PLC0415
-
-    tested = await ping(found)
+    tested = await ping(await models.find(visit.database, _vault(visit), model))
     return _model_page(visit, listed, tested=tested)
 
 

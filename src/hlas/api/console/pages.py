@@ -30,6 +30,7 @@ MESSAGES = {
     "invalid_domain": "Write a domain such as example.com, *.example.com or localhost:3000.",
     "invalid_limit": "Write a limit such as 30/min, 5/s, 1000/h or off.",
     "invalid_public_key": "Write a public key in PEM: P-256, or RSA of 2048 to 4096 bits.",
+    "invalid_dollars": "Write US dollars such as 5 or 0.25, with at most 9 decimals.",
     "invalid_character": "This contains a character that is not allowed here.",
     "missing": "This field is required.",
     "string_too_short": "This field is required.",
@@ -87,7 +88,9 @@ def moment(value: datetime | None, form: str = "full") -> Markup:
         return Markup("never")
     utc = value.astimezone(UTC)
     return Markup('<time datetime="{}" data-form="{}">{}</time>').format(
-        utc.isoformat(timespec="seconds"), form, utc.strftime("%Y-%m-%d %H:%M")
+        utc.isoformat(timespec="seconds"),
+        form,
+        utc.strftime("%Y-%m-%d" if form == "day" else "%Y-%m-%d %H:%M"),
     )
 
 

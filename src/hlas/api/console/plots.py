@@ -62,6 +62,8 @@ class Plot:
     top: float
     # In small print beside the headline.
     aside: str = ""
+    # How the starts are shown: as times, or as days in UTC.
+    form: Literal["clock", "day"] = "clock"
 
     @property
     def width(self) -> int:

@@ -15,7 +15,7 @@ from hlas.tenants.tenants import SLUG, Tenant
 PAGE = 50
 REASONS = ("rate_limited", "payload_too_large", "text_too_long", "rate_limited_dry_run")
 NOUNS = (
-    *("tenant", "domain", "knowledge", "agent", "model", "conversation", "visitor_key"),
+    *("tenant", "domain", "knowledge", "agent", "model", "caps", "conversation", "visitor_key"),
     *("admin_key", "privacy"),
 )
 # Titles of the kinds; a kind without one is shown by its name.
@@ -25,6 +25,8 @@ TITLES = {
     "token_failures": "Forged or broken tokens",
     "identity_failures": "Visitors' identities refused",
     "limit_hits": "Requests over a limit",
+    "budget_80": "A cap for models is used to 80 %",
+    "budget_100": "A cap for models is used up",
 }
 _ACTION = re.compile(r"[a-z_]{1,40}(\.[a-z_]{1,40})?")
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")

@@ -2,6 +2,8 @@
 const forms = {
   full: { dateStyle: "medium", timeStyle: "short" },
   clock: { timeStyle: "short" },
+  // Days of money are in UTC, wherever the reader is.
+  day: { dateStyle: "medium", timeZone: "UTC" },
 };
 
 /** Shows a time in the reader's time zone. @param {HTMLTimeElement} time */

@@ -1,0 +1,140 @@
+"""What a tenant spends on models: the last 30 days, and its caps."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime, time, timedelta
+
+from fastapi import Response
+from pydantic import ValidationError
+
+from hlas.agent import budgets, dollars, spend
+from hlas.agent.budgets import NEARLY, USED_UP, Budget, show_cap
+from hlas.agent.spend import Spend
+from hlas.api.admin.spend import NewCaps
+from hlas.api.console.access import (
+    CONSOLE,
+    Form,
+    Operator,
+    PathTenant,
+    Sent,
+    Signed,
+    Visit,
+    explain,
+    go,
+    router,
+)
+from hlas.api.console.plots import Plot, draw_columns
+from hlas.tenants.tenants import Tenant
+
+DAYS = 30
+# The most expensive models have a colour of their own, the others share the last one.
+TONES = ("one", "two", "four", "five", "three")
+OTHERS = "six"
+
+
+@dataclass(frozen=True, slots=True)
+class CapUse:
+    """A cap, and how much of it is used."""
+
+    title: str
+    until: str
+    used: int
+    cap: int | None
+    share: int | None
+
+    @property
+    def warning(self) -> str:
+        if self.share is None or self.share < NEARLY:
+            return ""
+        if self.share < USED_UP:
+            return f"{self.title}: {self.share} % of the cap is used."
+        return f"{self.title}: the cap is used up; the knowledge answers until {self.until} in UTC."
+
+
+@router.get("/tenants/{slug}/spend")
+async def read_spend(visit: Signed, tenant: PathTenant) -> Response:
+    return await _spend_page(visit, tenant)
+
+
+@router.post("/tenants/{slug}/spend")
+async def set_caps(visit: Operator, tenant: PathTenant, form: Sent) -> Response:
+    """An empty field is no cap."""
+    given = {name: form.get(name, "").strip() or None for name in ("day", "month", "conversation")}
+    try:
+        new = NewCaps.model_validate(given)
+    except ValidationError as error:
+        return await _spend_page(visit, tenant, 422, form, explain(error))
+    await budgets.set_caps(visit.database, tenant.slug, new.parse(), visit.change)
+    return go(f"{CONSOLE}/tenants/{tenant.slug}/spend", "saved")
+
+
+async def _spend_page(
+    visit: Visit,
+    tenant: Tenant,
+    status: int = 200,
+    form: Form | None = None,
+    problems: dict[str, str] | None = None,
+) -> Response:
+    [budget] = await budgets.list_budgets(visit.database, tenant.slug)
+    rows = await spend.list_spend(visit.database, tenant.id, DAYS)
+    stored = {name: show_cap(cap) or "" for name, cap in budget.caps.by_name().items()}
+    return visit.page(
+        "spend.html",
+        status,
+        tenant=tenant,
+        uses=list_uses(budget),
+        conversation=budget.caps.conversation,
+        plot=draw_days(rows, budget.today),
+        rows=rows,
+        form=stored if form is None else form,
+        problems=problems or {},
+    )
+
+
+def list_uses(budget: Budget) -> list[CapUse]:
+    return [
+        CapUse(
+            title="Today",
+            until="tomorrow",
+            used=budget.used_today,
+            cap=budget.caps.day,
+            share=budget.share_of_day,
+        ),
+        CapUse(
+            title="This month",
+            until="next month",
+            used=budget.used_this_month,
+            cap=budget.caps.month,
+            share=budget.share_of_month,
+        ),
+    ]
+
+
+def draw_days(rows: Sequence[Spend], today: date) -> Plot:
+    """A column for each of the last days, with a part for each model, in dollars."""
+    days = [today - timedelta(days=DAYS - 1 - number) for number in range(DAYS)]
+    costs: dict[str, int] = {}
+    for row in rows:
+        costs[row.model] = costs.get(row.model, 0) + row.cost
+    models = sorted(costs, key=lambda model: (-costs[model], model))
+    tones = dict(zip(models, TONES, strict=False))
+    groups = [(model, tone, {model}) for model, tone in tones.items()]
+    rest = set(models) - set(tones)
+    if rest:
+        groups.append(("Others", OTHERS, rest))
+    series: list[tuple[str, str, list[float | None]]] = [
+        (name, tone, [_sum_dollars(rows, day, wanted) for day in days])
+        for name, tone, wanted in groups or [("Spend", "one", set())]
+    ]
+    starts = [datetime.combine(day, time(), UTC) for day in days]
+    return replace(
+        draw_columns("Last 30 days", starts, series),
+        headline=dollars.describe(sum(costs.values())),
+        unit=" USD",
+        form="day",
+    )
+
+
+def _sum_dollars(rows: Sequence[Spend], day: date, models: set[str]) -> float | None:
+    """Only for drawing: sums of money are integers everywhere else."""
+    return sum(row.cost for row in rows if row.day == day and row.model in models) / dollars.NANO
