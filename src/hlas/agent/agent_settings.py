@@ -12,7 +12,7 @@ from pydantic_core import PydanticCustomError
 
 from hlas.agent.models import Model, ModelName
 from hlas.errors import ModelNotFound, TenantNotFound
-from hlas.payloads import Text
+from hlas.payloads import storable
 from hlas.store.db import Database, Queries, Row
 from hlas.store.vault import Vault
 from hlas.tenants import revisions
@@ -30,9 +30,9 @@ MOST_TOOLS = 40
 MOST_HOSTS = 100
 # What each built-in tool does, for those who choose them.
 BUILT_IN = {
-    "search_knowledge": "Look up your questions and answers",
-    "get_product": "Find your products with their descriptions and prices",
-    "hand_over": "Ask a person to take the conversation over",
+    "search_knowledge": "Look up questions and answers",
+    "get_product": "Find products and their prices",
+    "hand_over": "Ask a person to take over",
 }
 
 _SERVERS_TOOL = re.compile(r"[a-z][a-z0-9_]{0,30}__(\*|[A-Za-z0-9_.-]{1,64})", re.ASCII)
@@ -136,6 +136,7 @@ def _check_unique(names: list[str]) -> list[str]:
     return names
 
 
+Instructions = Annotated[str, Field(max_length=LONGEST_INSTRUCTIONS), AfterValidator(storable)]
 Unique = AfterValidator(_check_unique)
 Tools = Annotated[
     list[Annotated[str, Field(max_length=100), AfterValidator(_check_tool)]],
@@ -159,9 +160,7 @@ class AgentChanges(BaseModel):
         description="operators only: names of models in the order in which they are tried; none: "
         "answers come from the knowledge",
     )
-    instructions: Annotated[Text, Field(max_length=LONGEST_INSTRUCTIONS)] = Field(
-        "", description="what the model is told besides our rules"
-    )
+    instructions: Instructions = Field("", description="what the model is told besides our rules")
     tools: Tools = Field(
         default_factory=list,
         description=f"{', '.join(BUILT_IN)}; server__tool, or server__* for all of an MCP server",

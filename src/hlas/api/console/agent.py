@@ -35,6 +35,9 @@ LONGEST_QUESTION_TRIED = 2000
 # The first model, and some to try when it fails; more can be chosen on the command line.
 FEWEST_MODEL_FIELDS = 2
 
+ORDER = ("First", "Second", "Third", "Fourth", "Fifth")
+NO_MODEL = ("None: the knowledge answers", "None")
+
 Problems = dict[str, str]
 
 
@@ -44,6 +47,15 @@ class ToolField:
 
     name: str
     title: str
+
+
+@dataclass(frozen=True, slots=True)
+class ModelField:
+    """A choice of a model in the form."""
+
+    name: str
+    title: str
+    options: list[tuple[str, str]]
 
 
 @router.get("/tenants/{slug}/agent")
@@ -73,11 +85,12 @@ async def _agent_page(
         revision=settings.revision,
         form=form or _fill_form(settings),
         problems=problems or {},
-        models=[one.name for one in known],
-        model_fields=min(MOST_MODELS, max(FEWEST_MODEL_FIELDS, len(settings.models) + 1)),
+        model_fields=_list_models(settings, [one.name for one in known]),
         tools=_list_tools(settings, servers),
-        default_steps=services.settings.agent_max_steps,
-        most_steps=MOST_STEPS,
+        steps=[
+            ("", f"Default ({services.settings.agent_max_steps})"),
+            *((str(number), str(number)) for number in range(1, MOST_STEPS + 1)),
+        ],
         longest=LONGEST_INSTRUCTIONS,
         longest_question=LONGEST_QUESTION_TRIED,
         asked=asked,
@@ -97,18 +110,28 @@ def _fill_form(settings: AgentSettings) -> Form:
     }
 
 
+def _list_models(settings: AgentSettings, known: list[str]) -> list[ModelField]:
+    """One more field than there are models, so that another one can be added."""
+    if not known:
+        return []
+    number = min(MOST_MODELS, max(FEWEST_MODEL_FIELDS, len(settings.models) + 1))
+    options = [(name, name) for name in known]
+    return [
+        ModelField(f"model_{place}", f"{title} choice", [("", NO_MODEL[place > 0]), *options])
+        for place, title in enumerate(ORDER[:number])
+    ]
+
+
 def _list_tools(settings: AgentSettings, servers: list[str]) -> list[ToolField]:
     """Built-in tools, all of each MCP server, and single ones that were chosen."""
-    fields = [ToolField(name, title) for name, title in BUILT_IN.items()]
-    fields += [ToolField(f"{name}__*", f"All tools of the server {name}") for name in servers]
-    listed = {field.name for field in fields}
-    chosen = dict.fromkeys((*settings.tools, *settings.acting_tools))
-    for name in chosen:
-        if name not in listed:
-            server, _, tool = name.partition("__")
-            title = f"All tools of the server {server}" if tool == "*" else f"{tool} of {server}"
-            fields.append(ToolField(name, title))
-    return fields
+    chosen = (*settings.tools, *settings.acting_tools)
+    names = dict.fromkeys((*BUILT_IN, *(f"{name}__*" for name in servers), *chosen))
+    return [ToolField(name, _describe_tool(name)) for name in names]
+
+
+def _describe_tool(name: str) -> str:
+    server, _, tool = name.partition("__")
+    return BUILT_IN.get(name) or f"{server}: {'all its tools' if tool == '*' else tool}"
 
 
 def _read_form(visit: Visit, form: Form) -> AgentChanges:
