@@ -29,6 +29,7 @@ from hlas.settings import Settings
 from hlas.store import migrations
 from hlas.store.db import Database, check_role
 from hlas.store.logins import APPLICATION, OPERATOR, TENANT_ADMIN, Logins
+from hlas.store.vault import Vault
 from hlas.store.writer import Writer
 from hlas.visitors import keys
 from hlas.visitors.sessions import Origins
@@ -64,6 +65,7 @@ class Services:
         self.tokens = Tokens(
             keys.from_settings(settings), ttl_seconds=settings.widget_session_ttl_minutes * 60
         )
+        self.vault = Vault.from_settings(settings)
         self.limiter = self._make_limiter()
         self.gate = Gate(settings, self.limiter, self.metrics)
         self.readiness = Shared(self._is_ready)

@@ -6,10 +6,12 @@ from uuid import UUID
 import pytest
 from playwright.async_api import Browser, BrowserContext, expect
 
+from administration import add_model
 from e2e.console import Desk
 from e2e.shop import Shop
 from e2e.visitor import no_problems
 from factories import Live, Site
+from hlas.agent import agent_settings
 from hlas.knowledge import entries
 from hlas.knowledge.entries import Entry
 from hlas.store.db import Database
@@ -48,6 +50,8 @@ async def furnish(site: Site, operators: Database) -> str:
         site.tenant_id,
     )
     await site.live.app.state.services.traffic.flush(operators)
+    shop = await tenants.find_tenant(operators, site.slug)
+    await agent_settings.update(operators, shop, {"models": [await add_model(operators)]})
     return str(added.id)
 
 
@@ -63,9 +67,12 @@ def pages_of(site: Site, entry_id: str) -> list[str]:
         f"{tenant}/knowledge?ask=deliver",
         f"{tenant}/knowledge/{entry_id}",
         f"{tenant}/spend",
+        f"{tenant}/agent",
         f"{tenant}/conversations?text=deliver",
         f"{tenant}/conversations/{site.conversation_id}",
         "/conversations",
+        "/models",
+        "/models/tiny",
         "/blocked",
         "/incidents",
         "/audit",

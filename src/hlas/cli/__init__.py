@@ -32,6 +32,8 @@ COMMANDS = {
     "evaluate": "evaluate",
     "product": "products",
     "mcp": "mcp",
+    "model": "models",
+    "agent": "agent",
     "secret": "secrets",
     "spend": "spend",
 }

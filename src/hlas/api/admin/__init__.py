@@ -1,10 +1,12 @@
 """The admin API. All routes are on one router, which requires an administrator's key."""
 
 from hlas.api.admin import (
+    agent,
     audit,
     conversations,
     knowledge,
     mcp,
+    models,
     products,
     spend,
     tenants,
@@ -13,10 +15,12 @@ from hlas.api.admin import (
 from hlas.api.admin.access import router
 
 __all__ = [
+    "agent",
     "audit",
     "conversations",
     "knowledge",
     "mcp",
+    "models",
     "products",
     "router",
     "spend",

@@ -70,8 +70,8 @@ async def add_server(
             new.headers,
             access.change,
         )
-    except ConfigurationError:
-        raise errors.SecretsKeyMissing from None
+    except ConfigurationError as error:
+        raise errors.VaultShut(str(error)) from None
     return answer(added, 201, headers={"Location": f"/admin/tenants/{tenant.slug}/mcp"})
 
 
@@ -87,8 +87,8 @@ async def try_it(request: Request, access: Admin, tenant: PathTenant, name: Path
     vault = Vault.from_settings(services.settings)
     try:
         endpoint = await servers.find(services.operators, vault, str(tenant.id), name)
-    except ConfigurationError:
-        raise errors.SecretsKeyMissing from None
+    except ConfigurationError as error:
+        raise errors.VaultShut(str(error)) from None
     if endpoint.command:
         # It starts a program.
         access.require_operator()

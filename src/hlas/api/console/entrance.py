@@ -41,6 +41,7 @@ FILES = (
     "stream.js",
     "times.js",
     "transcript.js",
+    "trial.js",
 )
 # Modules of the widget that the console imports, at the same relative addresses as their files.
 SHARED_FILES = ("dom.js", "markdown.js", "sources.js")

@@ -34,6 +34,18 @@ for (const button of copiers) {
   });
 }
 
+/** @type {NodeListOf<HTMLTextAreaElement>} */
+const counted = document.querySelectorAll("[data-count]");
+for (const field of counted) {
+  const shown = document.getElementById(`${field.dataset.count}`);
+  const rest = shown?.textContent ?? "";
+  const count = () => {
+    if (shown) shown.textContent = `${[...field.value].length} of ${field.maxLength} characters. ${rest}`;
+  };
+  field.addEventListener("input", count);
+  count();
+}
+
 /** Shows every change of the form in the preview frame. @param {HTMLFormElement} form */
 function preview(form) {
   const frame = /** @type {HTMLIFrameElement} */ (document.getElementById("preview"));
