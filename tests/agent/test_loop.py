@@ -188,7 +188,11 @@ async def test_length(shop: Site) -> None:
     [("none", True), ("twice", False), ("negative", True), ("absurd", None), ("12/34", False)],
 )
 async def test_usage(
-    shop: Site, provider: ScriptedModel, operators: Database, usage: str, is_whole: bool | None
+    shop: Site,
+    provider: ScriptedModel,
+    operators: Database,
+    usage: str,
+    is_whole: bool | None,  # noqa: FBT001  # a parameter of the test
 ) -> None:
     """Edge case 63: whatever the provider reports, it is settled within the reservation."""
     await ask(shop, f"say 5 words in 0 s usage {usage}")
@@ -247,7 +251,7 @@ async def test_stop(shop: Site, provider: ScriptedModel, operators: Database) ->
     assert words(300).startswith(message["content"])
     await provider.until(lambda: provider.left == 1)
     async with asyncio.timeout(30):
-        while (await read_spent(operators, shop))["settled"] != 1:
+        while (await read_spent(operators, shop))["settled"] != 1:  # noqa: ASYNC110  # background
             await asyncio.sleep(0.02)
     assert len(provider.requests) == 1
 

@@ -6,6 +6,7 @@ import random
 import signal
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -39,9 +40,10 @@ async def provider() -> AsyncIterator[ScriptedModel]:
 
 @asynccontextmanager
 async def serve_two(database_url: str) -> AsyncIterator[list[Served]]:
+    variables: dict[str, Any] = {**UNLIMITED}
     async with AsyncExitStack() as stack:
         yield [
-            await stack.enter_async_context(serve_process(database_url, **UNLIMITED))
+            await stack.enter_async_context(serve_process(database_url, **variables))
             for _ in range(2)
         ]
 
