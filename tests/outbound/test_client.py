@@ -132,7 +132,7 @@ async def test_every_address_is_checked(make_client: Any, monkeypatch: pytest.Mo
 
 
 async def test_http(make_client: Any) -> None:
-    """http is refused, unless the operator lists the host, or the host with this port."""
+    """Http is refused, unless the operator lists the host, or the host with this port."""
     counter = Counter()
     async with website(counter) as place:
         url = f"http://{place}/"
