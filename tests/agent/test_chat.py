@@ -3,15 +3,24 @@
 import asyncio
 import io
 import socket
+import ssl
 import traceback
 from collections.abc import AsyncIterator, Iterable
+from datetime import UTC, datetime, timedelta
+from ipaddress import IPv4Address
 from pathlib import Path
 
+import aiohttp
 import orjson
 import pytest
 import pytest_asyncio
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 import log_scan
+from cables import open_wire
 from hlas.agent import chat
 from hlas.agent.chat import ChatClient, Completion, ModelError, Tokens, ToolCall, encode
 from hlas.agent.completions import CHARACTERS_PER_TOKEN
@@ -94,7 +103,7 @@ def play(provider: ScriptedModel, *steps: Step) -> None:
 
 
 async def test_request(provider: ScriptedModel, client: ChatClient) -> None:
-    """The request has the form that providers document, with the key and without cookies."""
+    """The request has the form that providers document, with the key."""
     messages = [{"role": "system", "content": "Buď stručný."}, {"role": "user", "content": "č"}]
     body = encode(make_model(""), messages, [TOOL], 64)
     await client.complete(make_model(f"{provider.url}/"), body, ignore, seconds=30)
@@ -113,7 +122,15 @@ async def test_request(provider: ScriptedModel, client: ChatClient) -> None:
     assert head["content-type"] == "application/json"
     assert head["accept-encoding"] == "identity"
     assert head["content-length"] == str(len(body))
-    assert "cookie" not in head
+
+
+async def test_no_cookies(provider: ScriptedModel, client: ChatClient) -> None:
+    """A cookie of one tenant's answer is not sent with another's request."""
+    url = provider.url.replace("127.0.0.1", "localhost")
+    play(provider, Refuse(429, (("Set-Cookie", "a=b; Path=/"),)))
+    await Asked(client, url).fail()
+    await Asked(client, url).fail()
+    assert ["cookie" in head for head in provider.heads] == [False, False]
 
 
 async def test_request_without_key_and_tools(provider: ScriptedModel, client: ChatClient) -> None:
@@ -418,6 +435,51 @@ async def test_cancel(provider: ScriptedModel, client: ChatClient, text: str) ->
         await asked.task
     await provider.until(lambda: provider.left == 1)
     assert len(provider.requests) == 1
+
+
+def make_tls(directory: Path) -> tuple[ssl.SSLContext, ssl.SSLContext]:
+    """The contexts of a server and of a client that trusts its certificate."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "test")])
+    now = datetime.now(UTC)
+    address = x509.IPAddress(IPv4Address("127.0.0.1"))
+    certificate = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([address]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    pem = certificate.public_bytes(Encoding.PEM)
+    secret = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    (directory / "server.pem").write_bytes(secret + pem)
+    server = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    server.load_cert_chain(directory / "server.pem")
+    return server, ssl.create_default_context(cadata=pem.decode())
+
+
+@pytest.mark.parametrize("text", ["fail hang", "say 3 words in 0 s fail hang"])
+async def test_cancel_over_tls(
+    client: ChatClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    """A provider that does not answer TLS's farewell is left at once, not after 30 s."""
+    server, trusting = make_tls(tmp_path)
+    monkeypatch.setattr(aiohttp.connector, "_SSL_CONTEXT_VERIFIED", trusting)
+    async with ScriptedModel(tls=server) as provider, open_wire(provider.url) as wire:
+        url = wire.url.replace("http:", "https:")
+        await Asked(client, url, "say 1 words in 0 s").task
+        asked = Asked(client, url, text)
+        await provider.until(lambda: len(provider.requests) == 2)
+        if text.startswith("say"):
+            await asked.spoke.wait()
+        # The second request came on the first connection.
+        assert (provider.connections, provider.left) == (1, 0)
+        wire.silent = True
+        asked.task.cancel()
+        async with asyncio.timeout(20):
+            await provider.until(lambda: provider.left == 1)
+        with pytest.raises(asyncio.CancelledError):
+            await asked.task
 
 
 async def test_listener_that_fails(provider: ScriptedModel, client: ChatClient) -> None:
