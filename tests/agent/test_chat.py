@@ -190,7 +190,7 @@ async def test_fault(provider: ScriptedModel, client: ChatClient, text: str) -> 
 @pytest.mark.parametrize("before", ["", "say 3 words in 0 s "])
 async def test_hang(provider: ScriptedModel, client: ChatClient, before: str) -> None:
     """Edge case 64: silence before the first byte or in mid-answer ends at the time limit."""
-    asked = Asked(client, provider.url, f"{before}fail hang", seconds=1)
+    asked = Asked(client, provider.url, f"{before}fail hang", seconds=2)
     assert await asked.fail() == ("timeout", True, True)
     assert asked.text == (words(3) if before else "")
     await provider.until(lambda: provider.left == 1)

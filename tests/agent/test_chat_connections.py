@@ -102,7 +102,9 @@ async def test_idle_connection_closed_by_the_server(
     The close has arrived, but the event loop has not seen it: nothing of the body was sent.
     """
     await Asked(client, provider.url, "say 1 words in 0 s").task
-    provider.writers[0].get_extra_info("socket").shutdown(socket.SHUT_RDWR)
+    used = provider.writers[0].get_extra_info("socket").fileno()
+    with socket.fromfd(used, socket.AF_INET, socket.SOCK_STREAM) as end:
+        end.shutdown(socket.SHUT_RDWR)
     body = make_body("say 3 words in 0 s")
     # Not a task: no event is processed before the body is written.
     completion = await client.complete(make_model(provider.url), body, ignore, seconds=30)
