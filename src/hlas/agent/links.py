@@ -26,9 +26,11 @@ _ENDINGS = frozenset(
     nf ng ni nl no np nr nu nz om pa pe pf pg ph pk pl pm pn pr ps pt pw py qa re ro rs ru rw sa sb
     sc sd se sg sh si sj sk sl sm sn so sr ss st su sv sx sy sz tc td tf tg th tj tk tl tm tn to tr
     tt tv tw tz ua ug uk us uy uz va vc ve vg vi vn vu wf ws ye yt za zm zw
-    aero app asia biz blog click cloud club com coop dev edu gov info icu link live mobi museum name
-    net onion online org page pro pub shop site space store team tech top vip web website work world
-    xxx xyz zone рф
+    aero app asia bank bet bid biz blog buzz cam casino cfd click cloud club com coop cyou dev edu
+    finance fun fyi gdn gov guru icu info kim life link live loan lol ltd men mobi mom monster
+    museum name net ninja onion online ooo org page party porn pro pub quest racing ren rest rip
+    rocks sbs sex shop site space store stream surf team tech today top trade tube uno vip wang web
+    webcam website win work world wtf xxx xyz zone рф
     """.split()  # noqa: SIM905  # a paragraph of words reads better than a page of quotes
 )
 
@@ -48,12 +50,16 @@ _WEB = re.compile(
 )
 _PATH = re.compile(r"(?::[0-9]{1,5}(?![0-9]))?(?:[/?#][\w.~%!$&+,=:@/?#-]*+)?")
 # A second address within an address: another program may take it for one of its own.
-_NESTED = re.compile(r"//|https?:|www\.|\\", re.IGNORECASE)
+_NESTED = re.compile(r"//|\\|www\.|(?:https?|ftps?|mailto|xmpp|javascript|data):", re.IGNORECASE)
 _ENDING = re.compile(r"[a-z]{2,}|xn--[a-z0-9-]+", re.IGNORECASE)
 _ENTITY = re.compile(r"&(?=#?\w{1,32};)")
 _ESCAPE = re.compile(r"\\(?=[!-/:-@\[-`{-~])")
 _EMAIL = re.compile(r"[\w.+-]{1,64}@[\w-]+(?:\.[\w-]+)+")
 _PHONE = re.compile(r"\+?[0-9](?:[  -]?[0-9]){5,14}")
+# Browsers read these as dots in a host.
+_DOTS = str.maketrans("\u3002\uff61", "..")
+# Ordinary punctuation that Unicode takes apart, but that hides nothing.
+_SPACES = str.maketrans("\u00a0\u202f\u2009\u2026", "    ")
 _DELIMITERS = re.compile(f"([ \t\n{LINK}{LINK_URL}{LINK_END}{CITE}{CITE_END}])")
 _CLOSERS = ".,;:!?'\")]}>*_~`\u00bb\u201c\u201d\u2018\u2019\u2026"
 _TRAILING = ".,:!?_~'"
@@ -230,8 +236,9 @@ def _is_suspect(word: str) -> bool:
 
 def _normalise(word: str) -> str:
     """Write the word as a browser reads it in an address."""
-    dots = word.replace("。", ".").replace("｡", ".")
-    return unicodedata.normalize("NFKC", dots)
+    plain = unicodedata.normalize("NFC", word.translate(_SPACES))
+    read = unicodedata.normalize("NFKC", plain.translate(_DOTS))
+    return word if read == plain else read
 
 
 def _hides(plain: str, word: str) -> bool:
