@@ -45,6 +45,9 @@ PIECES = [
         "&amp;",
         "&lt;",
         "#58;",
+        "&#4",
+        "6;",
+        "&",
     ],
     *["http", "https:", "https://", "//", "www.", "evil", ".com", "evil.com", "evil.example"],
     *["good.example", "https://good.example", "https://good.example/", "https://evil.example/"],
@@ -240,6 +243,12 @@ def test_a_guarded_answer_is_stable(text: str) -> None:
         ("**https://evil.example**", f"**{REMOVED}**"),
         ("www.evil.com, evil.example/x, //evil.com", f"{REMOVED}, {REMOVED}, {REMOVED}"),
         ("evil.com", "evil. com"),
+        ("https://good.example:x@evil.example", REMOVED),
+        ("https://good.example:80evil.com", REMOVED),
+        ("https://good.example@evil.example.", f"{REMOVED}."),
+        ("\uff48\uff54\uff54\uff50\uff53\uff1a\uff0f\uff0fevil.com", REMOVED),
+        ("evil\u3002com and evil\uff0ecom/x", f"{REMOVED} and {REMOVED}"),
+        ("at\u00a0https://good.example/x\u2026", "at\u00a0https://good.example/x\u2026"),
         ("`https://evil.example`", f"`{REMOVED}`"),
         ("a\u202eb\u200bc\x00d\x1b[0m\u2066e", "abcd[0me"),
         ("[Note]: five", "Note: five"),
@@ -364,6 +373,15 @@ def count_calls(text: str) -> int:
     finally:
         sys.setprofile(None)
     return calls
+
+
+def test_the_finder_is_not_blind() -> None:
+    """Without the guard, most of what the evil model says is a foreign link, an image or a tag."""
+    harmful = 0
+    for text in HOSTILE:
+        is_foreign = not all(is_allowed(url) for url in find_links(text))
+        harmful += is_foreign or has_image_or_tag(text)
+    assert harmful >= 0.75 * len(HOSTILE)
 
 
 def test_the_corpus_is_large() -> None:

@@ -55,7 +55,7 @@ _ENDING = re.compile(r"[a-z]{2,}|xn--[a-z0-9-]+", re.IGNORECASE)
 _ENTITY = re.compile(r"&(?=#?\w{1,32};)")
 _ESCAPE = re.compile(r"\\(?=[!-/:-@\[-`{-~])")
 _EMAIL = re.compile(r"[\w.+-]{1,64}@[\w-]+(?:\.[\w-]+)+")
-_PHONE = re.compile(r"\+?[0-9](?:[  -]?[0-9]){5,14}")
+_PHONE = re.compile(r"\+?[0-9](?:[ \u00a0-]?[0-9]){5,14}")
 # Browsers read these as dots in a host.
 _DOTS = str.maketrans("\u3002\uff61", "..")
 # Ordinary punctuation that Unicode takes apart, but that hides nothing.
@@ -102,7 +102,7 @@ class Links:
         """Remove foreign addresses from a word, which contains no white space."""
         if not _is_suspect(word):
             return word
-        word = _ENTITY.sub("", word)
+        word = _ENTITY.sub("& ", word)
         if not word.isascii() and _hides(_normalise(word), word):
             return REMOVED
         if "\\" in word and (
@@ -137,7 +137,7 @@ class Links:
             return _remove(word)
         url = found[0].rstrip(_TRAILING)
         end = start + len(url)
-        path = (found["path"] or "")[: max(0, end - found.start("path"))] if found["path"] else ""
+        path = url[found.start("path") - start :] if found["path"] else ""
         if not self._allows_web(url, path):
             return _remove(word)
         if _ends(word, end):
