@@ -15,6 +15,7 @@ Code is treated like other text: not every front end shows it without links.
 
 from collections.abc import Iterable
 
+from hlas.agent.brackets import LINE_PREFIX, Brackets
 from hlas.agent.canary import Canary, CanaryTripped
 from hlas.agent.links import (
     CITE,
@@ -26,7 +27,7 @@ from hlas.agent.links import (
     Links,
     Words,
 )
-from hlas.agent.markup import LINE_PREFIX, Brackets, Characters, Tags
+from hlas.agent.markup import Characters, Tags
 from hlas.agent.prompts import Passage
 
 __all__ = ["CanaryTripped", "Guard"]
