@@ -135,9 +135,12 @@ class _Release:
 
     def _write(self, character: str) -> None:
         if character == "\n":
-            self._is_line_start, self._is_label = True, False
+            self._is_line_start = True
+            # A label may go on in the next line, but not over an empty one.
+            self._is_label = self._is_label and self._last != "\n"
         elif self._is_line_start and not LINE_PREFIX.fullmatch(character):
-            self._is_line_start, self._is_label = False, character == "["
+            self._is_line_start = False
+            self._is_label = self._is_label or character == "["
         self._last = character
         self._held.append(character)
         self._written.read(character)
