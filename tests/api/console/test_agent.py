@@ -9,11 +9,14 @@ import log_scan
 from administration import add_model, audit_of
 from browsers import Browser, make_browser
 from factories import Site, make_site
-from hlas.agent import Answer, Source, Usage, agent_settings, models
+from hlas import agent as agents
+from hlas.agent import Answer, Source, agent_settings, models
 from hlas.api.console import pages
 from hlas.store.db import Database
 from hlas.store.vault import Vault
 from hlas.tenants import tenants
+from model_scripts import Refuse, Say, Usage
+from scripted_model import ScriptedModel
 
 KEY = "sk-provider-0123456789abcdef"
 SECRETS_KEY = "a key for tests that is long enough"
@@ -73,6 +76,28 @@ async def test_a_model_from_nothing_to_removed(site: Site, operators: Database) 
     assert (await browser.get("/models/gpt")).status_code == 404
     seen = (wrong, unknown, listed, page, outdated, refused, unpriced, await browser.get("/audit"))
     assert not [answer.url for answer in seen if KEY in answer.text or "other-key" in answer.text]
+
+
+@SEALED
+async def test_a_model_is_tested(site: Site, operators: Database) -> None:
+    """The button sends one request and shows times, tokens and cost, or what is wrong."""
+    browser = await make_browser(site.live, operators)
+    log_scan.hear(KEY)
+    async with ScriptedModel(lambda _: [Say("yes"), Usage("9/1")]) as provider:
+        fields = {"name": "gpt", "base_url": provider.url, "model": "tiny", "key": KEY}
+        await browser.post("/models", **fields, input_price="1000", output_price="2000")
+        works = await browser.post("/models/gpt/test")
+        assert works.status_code == 200
+        for shown in ("It works.", "9 in, 1 out", "$0.0110"):
+            assert shown in works.text, shown
+        provider.script = lambda _: [Refuse(401)]
+        fails = await browser.post("/models/gpt/test")
+        assert "It does not work: the provider does not accept the key (401)." in fails.text
+        assert len(provider.requests) == 2
+    assert KEY not in works.text + fails.text
+    await operators.execute("update models set key = '\\x00'")
+    shut = await browser.post("/models/gpt/test")
+    assert (shut.status_code, "SECRETS_KEY" in shut.text) == (409, True)
 
 
 async def test_models_are_the_operators(site: Site, operators: Database) -> None:
@@ -227,7 +252,7 @@ def test_the_trial_is_shown_in_full() -> None:
         sources=(Source(1, "Hours & days", "https://shop.example/hours"),),
         steps=2,
         tools_used=("search_knowledge",),
-        usage=Usage(1234, 56, 12_345_678),
+        usage=agents.Usage(1234, 56, 12_345_678),
     )
     trial = Trial(
         answer,
