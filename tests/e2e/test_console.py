@@ -12,6 +12,7 @@ from e2e.shop import Shop
 from e2e.visitor import no_problems
 from factories import Live, Site
 from hlas.agent import agent_settings
+from hlas.agent.agent_settings import AgentSettings
 from hlas.knowledge import entries
 from hlas.knowledge.entries import Entry
 from hlas.store.db import Database
@@ -184,6 +185,45 @@ async def test_looks_are_tried_on_before_they_are_saved(
     await visitor.open()
     await expect(visitor.panel).to_contain_text("Tulip & <b>Rose</b>")
     no_problems(visitor)
+    assert desk.problems == []
+
+
+async def test_an_agent_gets_a_model(
+    context: BrowserContext, site: Site, operators: Database
+) -> None:
+    """An operator adds a model and chooses it; the field counts the characters of instructions."""
+    desk = await Desk.open(context, site.live, operators)
+    page = desk.page
+    await page.get_by_role("link", name="Models").click()
+    await page.get_by_label("Name", exact=True).fill("local")
+    await page.get_by_label("Address").fill("http://127.0.0.1:1/v1")
+    await page.get_by_label("The provider's name of the model").fill("llama3")
+    await page.get_by_label("It costs nothing").check()
+    await page.get_by_role("button", name="Add").click()
+    await expect(page.get_by_role("status")).to_have_text("Added.")
+    await page.get_by_role("button", name="Send a test request").click()
+    await expect(page.get_by_role("alert")).to_have_text(
+        "It does not work: nothing answers at its address."
+    )
+    await desk.go(f"/tenants/{site.slug}/agent")
+    await page.get_by_label("First choice").select_option("local")
+    await page.get_by_label("Instructions").fill("Be brief. 🙂")
+    await expect(page.locator("#instructions-help")).to_contain_text("11 of 8000 characters")
+    await page.get_by_label("Find products and their prices", exact=False).first.uncheck()
+    await page.get_by_role("checkbox", name="Ask the visitor before: Ask a person").check()
+    await page.get_by_label("Answers may link to").fill("maps.example")
+    await page.get_by_role("button", name="Save").click()
+    await expect(page.get_by_role("status")).to_have_text("Saved.")
+    shop = await tenants.find_tenant(operators, site.slug)
+    assert await agent_settings.read(operators, shop.id) == AgentSettings(
+        models=("local",),
+        instructions="Be brief. 🙂",
+        tools=("search_knowledge", "hand_over"),
+        acting_tools=("hand_over",),
+        link_hosts=("maps.example",),
+        max_steps=None,
+        is_debug=False,
+    )
     assert desk.problems == []
 
 
