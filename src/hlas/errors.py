@@ -299,6 +299,34 @@ class TakenOver(HlasError):
     code = "taken_over"
 
 
+class ModelFailed(HlasError):
+    """The language model did not answer; the conversation has an answer from the knowledge."""
+
+    status = 502
+    code = "model_failed"
+
+
+class ModelTimeout(HlasError):
+    """The language model was too slow; the conversation has an answer from the knowledge."""
+
+    status = 504
+    code = "model_timeout"
+
+
+class BudgetUsedUp(HlasError):
+    """The budget is used up; the conversation has an answer from the knowledge."""
+
+    status = 402
+    code = "budget_used_up"
+
+
+class DebugNotAllowed(HlasError):
+    """This website does not allow traces of answers."""
+
+    status = 403
+    code = "debug_not_allowed"
+
+
 class TenantMismatch(HlasError):
     """The token belongs to another website."""
 
@@ -423,6 +451,41 @@ class TooManyEntries(TenantError):
 
     status = 409
     code = "too_many_entries"
+
+
+class ProductNotFound(TenantError):
+    """The tenant has no such product."""
+
+    status = 404
+    code = "product_not_found"
+
+
+class TooManyProducts(TenantError):
+    """The tenant has reached the maximum number of products."""
+
+    status = 409
+    code = "too_many_products"
+
+
+class McpServerNotFound(TenantError):
+    """The tenant has no such MCP server."""
+
+    status = 404
+    code = "mcp_server_not_found"
+
+
+class McpServerTaken(TenantError):
+    """The tenant already has an MCP server of this name."""
+
+    status = 409
+    code = "mcp_server_taken"
+
+
+class TooManyMcpServers(TenantError):
+    """The tenant has reached the maximum number of MCP servers."""
+
+    status = 409
+    code = "too_many_mcp_servers"
 
 
 class ModelNotFound(TenantError):

@@ -7,8 +7,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 import asyncpg
 import uuid_utils
 
-from hlas.agent import Agent
-from hlas.agent import knowledge as knowledge_agent
+from hlas.agent.loop import ModelAgent, open_agent
 from hlas.agent.runner import TICK_SECONDS as RUNS_SECONDS
 from hlas.agent.runner import Runner
 from hlas.agent.spend import FORGET_SECONDS as FORGET_RESERVATIONS_SECONDS
@@ -50,14 +49,13 @@ class Services:
     """Limits and tokens exist from the start; what needs the database exists while it is open."""
 
     database: Database
-    agents: Database
     operators: Database
     tenant_admins: Database
     writer: Writer
     runner: Runner
     origins: Origins
     known_secrets: KnownSecrets
-    agent: Agent
+    agent: ModelAgent
 
     def __init__(self, settings: Settings, database_url: str) -> None:
         self.settings = settings
@@ -110,14 +108,9 @@ class Services:
             await _check_role(self.tenant_admins, logins.role(TENANT_ADMIN))
             self.origins = Origins(self.database)
             self.known_secrets = KnownSecrets(self.operators)
-            self.agents = await Database.open(
-                logins,
-                APPLICATION,
-                size=knowledge_agent.CONNECTIONS,
-                statement_seconds=knowledge_agent.STATEMENT_SECONDS,
+            self.agent = await stack.enter_async_context(
+                open_agent(logins, settings, self.operators, self.metrics)
             )
-            stack.push_async_callback(self.agents.close)
-            self.agent = knowledge_agent.KnowledgeAgent(self.agents)
             self.live.connect(self.database, self.operators)
             stack.push_async_callback(self.live.close)
             stack.push_async_callback(self.limiter.aclose)

@@ -33,7 +33,7 @@ def _parse_proxies(value: object) -> object:
     return TrustedProxies.parse(value) if isinstance(value, str) else value
 
 
-def _split_secrets(value: object) -> object:
+def _split(value: object) -> object:
     if not isinstance(value, str):
         return value
     return tuple(part.strip() for part in value.split(",") if part.strip())
@@ -60,6 +60,14 @@ def _check_address(value: str, schemes: frozenset[str], start: str) -> str:
 
 def _check_database_url(value: str) -> str:
     return _check_address(value, frozenset({"postgresql", "postgres"}), "postgresql://")
+
+
+def _check_hosts(values: tuple[str, ...]) -> tuple[str, ...]:
+    for value in values:
+        found = _HOST.fullmatch(value)
+        if found is None or not 0 < int(found[1] or 1) < 65536 or set(value) & set("/@*? "):
+            raise ValueError("must be hosts, or host:port, separated by commas")
+    return tuple(value.lower() for value in values)
 
 
 def _check_role_prefix(value: str) -> str:
@@ -134,13 +142,13 @@ class Settings(BaseSettings):
         description="secret that signs visitors' tokens, at least 32 bytes; empty: generated once "
         "and stored in DATA_DIR; required with DATABASE_URL",
     )
-    widget_session_jwt_secrets: Annotated[
-        tuple[str, ...], NoDecode, BeforeValidator(_split_secrets)
-    ] = Field(
-        (),
-        repr=False,
-        description="several signing secrets for rotation, comma-separated, newest first: the "
-        "first signs, all verify; replaces WIDGET_SESSION_JWT_SECRET",
+    widget_session_jwt_secrets: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split)] = (
+        Field(
+            (),
+            repr=False,
+            description="several signing secrets for rotation, comma-separated, newest first: the "
+            "first signs, all verify; replaces WIDGET_SESSION_JWT_SECRET",
+        )
     )
     secrets_key: Annotated[str, AfterValidator(_check_secret)] = Field(
         "",
@@ -217,6 +225,13 @@ class Settings(BaseSettings):
     )
     agent_max_history_messages: int = Field(
         20, ge=0, le=50, description="messages of the conversation that a model is given"
+    )
+    outbound_private_hosts: Annotated[
+        tuple[str, ...], NoDecode, BeforeValidator(_split), AfterValidator(_check_hosts)
+    ] = Field(
+        (),
+        description="private hosts that tenants' MCP servers may be on, as host or host:port, "
+        "comma-separated; http is allowed there; empty: only public addresses, only https",
     )
     trusted_proxies: Annotated[TrustedProxies, NoDecode, BeforeValidator(_parse_proxies)] = Field(
         default_factory=TrustedProxies,

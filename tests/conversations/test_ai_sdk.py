@@ -11,15 +11,16 @@ import orjson
 import pytest
 
 import node_packages
-from factories import Live, make_site
+from factories import Live, Site, make_site
 from hlas.conversations import frames
 from hlas.conversations.frames import Cursor
 from hlas.store.db import Database
+from scripted_agent import words
 from web_servers import raw_server
 
 # The newest for node 20.
 PACKAGE = "ai@6.0.319"
-SCRIPT = Path(__file__).parents[1] / "support" / "node" / "read_stream.mjs"
+SCRIPTS = Path(__file__).parents[1] / "support" / "node"
 HEAD = b"HTTP/1.1 200 OK\r\n" + b"".join(b"%b: %b\r\n" % one for one in frames.HEADERS) + b"\r\n"
 
 
@@ -30,10 +31,13 @@ def packages() -> Path:
 
 
 @asynccontextmanager
-async def reading(packages: Path, *arguments: str) -> AsyncIterator[AsyncIterator[dict[str, Any]]]:
+async def reading(
+    packages: Path, *arguments: str, script: str = "read_stream.mjs"
+) -> AsyncIterator[AsyncIterator[dict[str, Any]]]:
     """What the script prints, line by line."""
+    node = node_packages.find_node()
     process = await asyncio.create_subprocess_exec(
-        node_packages.find_node(), str(SCRIPT), str(packages), *arguments, stdout=PIPE
+        node, str(SCRIPTS / script), str(packages), *arguments, stdout=PIPE
     )
     assert process.stdout is not None
     output = process.stdout
@@ -80,6 +84,19 @@ async def test_stream(live_server: Live, operators: Database, packages: Path) ->
     assert message["role"] == "assistant"
     texts = [part for part in message["parts"] if part["type"] == "text"]
     assert texts == [{"type": "text", "text": answer["content"], "state": "done"}]
+
+
+async def test_reply(visit: Site, packages: Path) -> None:
+    """The package sends a message to /widget/agent/reply and reads its answer to the end."""
+    arguments = (visit.live.url, "say 20 words in 0.5 s", visit.session["token"])
+    async with reading(packages, *arguments, script="send_message.mjs") as lines:
+        printed = [line async for line in lines]
+    assert [line for line in printed if "error" in line] == []
+    [message] = [line["message"] for line in printed if "message" in line]
+    stored = (await visit.history())["messages"]
+    assert message["id"] == stored[1]["id"]
+    texts = [part for part in message["parts"] if part["type"] == "text"]
+    assert texts == [{"type": "text", "text": words(20), "state": "done"}]
 
 
 async def test_every_frame(packages: Path) -> None:

@@ -244,14 +244,14 @@ async def test_waiting_while_text_grows(
 ) -> None:
     """Who waits for an answer on another worker does not look at every word of it."""
     looks = 0
-    read = replies._read
+    read = replies.read
 
     async def note(*arguments: Any) -> Any:
         nonlocal looks
         looks += 1
         return await read(*arguments)
 
-    monkeypatch.setattr(replies, "_read", note)
+    monkeypatch.setattr(replies, "read", note)
     await visit.send("say 80 words in 4 s")
     answer = await workers[1].client.post("/widget/messages/assistant", headers=visit.headers())
     assert answer.json()["source"] == "agent"

@@ -43,6 +43,13 @@ async def furnish(site: Site, operators: Database) -> str:
         "values ($1::text::uuid, gen_random_uuid(), 'model_unavailable', '{\"status\": 503}')",
         site.tenant_id,
     )
+    await operators.execute(
+        "insert into spend (tenant_id, day, model, requests, amount) "
+        "select $1::text::uuid, current_date - n, 'model-' || n % 3, n, n * 200000000 "
+        "from generate_series(0, 24) n union all "
+        "select $1::text::uuid, current_date, 'large', 90, 4100000000",
+        site.tenant_id,
+    )
     await site.live.app.state.services.traffic.flush(operators)
     shop = await tenants.find_tenant(operators, site.slug)
     await agent_settings.update(operators, shop, {"models": [await add_model(operators)]})
@@ -60,6 +67,7 @@ def pages_of(site: Site, entry_id: str) -> list[str]:
         f"{tenant}/looks",
         f"{tenant}/knowledge?ask=deliver",
         f"{tenant}/knowledge/{entry_id}",
+        f"{tenant}/spend",
         f"{tenant}/agent",
         f"{tenant}/conversations?text=deliver",
         f"{tenant}/conversations/{site.conversation_id}",

@@ -9,7 +9,7 @@ from playwright.async_api import Browser, BrowserContext, expect
 from e2e.shop import HTML, Shop
 from e2e.visitor import Visitor, no_problems
 from factories import Live
-from hlas import demo
+from hlas.demo import tenant as demo
 from hlas.store.logins import Logins
 from hlas.web import assets
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from hlas import demo
+from hlas.demo import tenant as demo
 from hlas.knowledge.entries import Entry, KnowledgeError
 from hlas.knowledge.files import parse, read
 

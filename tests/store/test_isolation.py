@@ -32,6 +32,7 @@ BY_TOKEN = {
     "/widget/whoami",
     "/widget/messages",
     "/widget/messages/assistant",
+    "/widget/agent/reply",
     "/widget/conversations/{conversation_id}/messages",
     "/widget/conversations/{conversation_id}/stream",
     "/widget/conversations/{conversation_id}/stop",

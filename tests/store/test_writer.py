@@ -192,14 +192,14 @@ async def test_refusals(
 
 async def test_plain_outcomes(store: Writer, session: Session, operators: Database) -> None:
     """The writer returns outcomes instead of HTTP errors, and each refusal has its error."""
-    first = messages._draft(session, NewMessage(text="a"), "k")
-    other = messages._draft(session, NewMessage(text="b"), "k")
+    first = messages.make_draft(session, NewMessage(text="a"), "k")
+    other = messages.make_draft(session, NewMessage(text="b"), "k")
     assert await store.write(first) == Written(first.response, replayed=False)
     assert await store.write(other) is Refusal.KEY_CONFLICT
     await operators.execute(
         "update conversations set status = 'closed' where id = $1", session.conversation_id
     )
-    late = messages._draft(session, NewMessage(text="late"), None)
+    late = messages.make_draft(session, NewMessage(text="late"), None)
     assert await store.write(late) is Refusal.CONVERSATION_CLOSED
     assert set(messages.REFUSALS) == set(Refusal)
 

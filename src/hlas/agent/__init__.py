@@ -1,24 +1,17 @@
 """The agent that answers visitors: a protocol from a question to an answer."""
 
 from dataclasses import dataclass, field
-from typing import Literal, Protocol, TypeAlias
+from typing import Final, Literal, Protocol, TypeAlias
 
+from hlas.agent.options import Options
 from hlas.knowledge.language import Language
+
+NANO: Final = 1_000_000_000
 
 # Who wrote an answer.
 AnswerSource: TypeAlias = Literal["agent", "knowledge", "smalltalk", "fallback"]
 # Why the model did not write it although there is one.
 Reason: TypeAlias = Literal["model_failed", "model_timeout", "budget", "steps"]
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """What a client asks of one answer; None: the tenant's or the service's setting."""
-
-    max_steps: int | None = None
-    max_history_messages: int | None = None
-    timeout_seconds: float | None = None
-    debug: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +35,8 @@ class Question:
     # The acting tool's call that this message confirms or declines.
     confirmed: str | None = None
     declined: str | None = None
+    # What the visitor asked before, for a question outside of any conversation.
+    context: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +62,14 @@ class Usage:
             self.output_tokens + other.output_tokens,
             self.cost + other.cost,
         )
+
+    def describe(self) -> dict[str, object]:
+        """As clients see it."""
+        return {
+            "input_tokens": self.input_tokens,
+            "output_tokens": self.output_tokens,
+            "cost_usd": self.cost / NANO,
+        }
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,11 +1,13 @@
 -- name: read_reply
 -- One round trip: the tenant scope, whether the session is still valid, the key's stored response,
--- the visitor's last message, and its answer. response as text, so that a replay is byte-identical.
+-- a visitor's message ($4, or the last one), and its answer. JSON as text, so that a replay is
+-- byte-identical.
 with scope as materialized (
     select set_config('app.tenant_id', $1::text, true)::uuid as tenant_id
 )
 select t.is_active, t.token_generation, c.status, c.handler, k.request_hash, k.response,
-       q.seq as asked, a.id::text as message_id, a.content, a.meta, r.state
+       q.seq as asked, q.message as user_message, a.id::text as message_id, a.content, a.meta,
+       a.message as assistant_message, r.state, r.id::text as run_id, r.trace
 from scope s
 left join lateral (
     select is_active, token_generation from tenants where id = s.tenant_id offset 0
@@ -20,14 +22,19 @@ left join lateral (
     offset 0
 ) as k on true
 left join lateral (
-    select seq
+    select seq, json_build_object(
+               'id', id, 'seq', seq, 'role', role, 'content', content, 'metadata', meta,
+               'created_at', created_at)::text as message
     from messages
     where tenant_id = s.tenant_id and conversation_id = $2 and role = 'user'
+      and ($4::uuid is null or id = $4)
     order by seq desc
     limit 1
 ) as q on true
 left join lateral (
-    select id, content, meta
+    select id, content, meta, json_build_object(
+               'id', id, 'seq', seq, 'role', role, 'content', content, 'metadata', meta,
+               'created_at', created_at)::text as message
     from messages
     where tenant_id = s.tenant_id and conversation_id = $2 and role = 'assistant' and seq > q.seq
       and (meta ->> 'reply_to')::integer >= q.seq
@@ -35,13 +42,23 @@ left join lateral (
     limit 1
 ) as a on true
 left join lateral (
-    select state
+    select id, state, trace
     from runs
     where tenant_id = s.tenant_id and conversation_id = $2 and reply_to >= q.seq
       and state <> 'cancelled'
-    order by reply_to desc
+    order by reply_to
     limit 1
 ) as r on true
+
+-- name: may_debug
+with scope as materialized (
+    select set_config('app.tenant_id', $1::text, true)::uuid as tenant_id
+)
+select a.is_debug
+from scope s
+left join lateral (
+    select is_debug from agent_settings where tenant_id = s.tenant_id offset 0
+) as a on true
 
 -- name: store_response
 select request_hash, response::text as response, is_new

@@ -2,9 +2,12 @@
 
 import asyncio
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from contextvars import Context
+from dataclasses import replace
 from typing import Final, Literal, Protocol, TypeAlias
+from uuid import UUID
 
 import asyncpg
 import orjson
@@ -12,6 +15,7 @@ import uuid_utils
 
 from hlas import errors, log
 from hlas.agent import Agent, Answer, Listener, Question
+from hlas.agent.options import Options
 from hlas.conversations import runs
 from hlas.conversations.live import Live, Speech
 from hlas.conversations.runs import Briefing, Run
@@ -136,29 +140,32 @@ class Runner:
         started = time.perf_counter()
         log.info("run_started", attempt=run.attempt)
         speech = self._live.speak(run, str(uuid_utils.uuid7()))
-        source, outcome = "", "left"
+        answer: Answer | None = None
+        outcome: RunOutcome = "left"
         try:
-            source, outcome = await self._answer(run, speech, started)
+            answer, outcome = await self._answer(run, speech, started)
         except Exception as error:  # noqa: BLE001  # the lease ends, and another attempt is made
             log.error("run_failed", error=type(error).__name__, where=log.find_place(error))
         finally:
             self._live.hush(speech)
-            self._meter.run(source or "none", outcome)
+            self._meter.run(answer.source if answer else "none", outcome)
             log.info(
                 "run_finished",
-                source=source,
                 outcome=outcome,
                 duration_ms=round((time.perf_counter() - started) * 1000, 2),
+                **_summarise(answer),
             )
         if outcome in {"stopped", "cancelled"}:
             self.on_waiting_run()
 
-    async def _answer(self, run: Run, speech: Speech, started: float) -> tuple[str, RunOutcome]:
+    async def _answer(
+        self, run: Run, speech: Speech, started: float
+    ) -> tuple[Answer | None, RunOutcome]:
         briefing = await runs.brief(self._database, run, self._live.worker)
         if not briefing.is_ours or not briefing.texts:
-            return "", await self._end(run, "cancelled")
+            return None, await self._end(run, "cancelled")
         if briefing.is_stopping:
-            return "", await self._end(run, "stopped")
+            return None, await self._end(run, "stopped")
         question = _make_question(run, briefing)
         answering = asyncio.create_task(self._ask(question, speech))
         try:
@@ -166,25 +173,23 @@ class Runner:
         finally:
             answering.cancel()
         if interruption and (interruption == "cancelled" or not speech.text.strip()):
-            return "", await self._end(run, interruption)
+            return None, await self._end(run, interruption)
         answer = Answer(speech.text, "agent", 0.0) if interruption else answering.result()
-        text, source = answer.text, answer.source
-        if text is None:
-            text, source = briefing.fallback_text or FALLBACK[question.language], "fallback"
-        meta: dict[str, object] = {
-            "reply_to": run.reply_to,
-            "entries": answer.entries,
-            "confidence": round(answer.confidence, 2),
-            "source": source,
-            "suggestions": [],
-        }
+        if answer.text is None:
+            text = briefing.fallback_text or FALLBACK[question.language]
+            answer = replace(answer, text=text, source="fallback")
+        assert answer.text is not None
+        meta = _describe(run, answer)
         if interruption:
             meta["stopped"] = True
-        if not speech.complete(text):
+        if not speech.complete(answer.text):
             # The agent failed in mid-sentence. Readers are told that what it said is void.
             meta["retracted"] = True
         self._meter.first_token(speech.first_words_at - started)
-        return source, await self._store(run, _draft(run, speech, text, meta), interruption)
+        if answer.trace:
+            await runs.store_trace(self._operators, run, self._live.worker, answer.trace)
+        draft = _draft(run, speech, answer.text, meta)
+        return answer, await self._store(run, draft, interruption)
 
     async def _ask(self, question: Question, listener: Listener) -> Answer:
         """Whatever goes wrong in an agent, the visitor gets an answer."""
@@ -245,7 +250,56 @@ def _make_question(run: Run, briefing: Briefing) -> Question:
         language.detect(text) or ("cs" if briefing.language == "cs" else "en"),
         tuple(earlier),
         run.attempt,
+        run_id=run.id,
+        reply_to=run.reply_to,
+        has_model=briefing.has_model,
+        options=Options.from_metadata(briefing.metadata),
+        confirmed=_find_id(briefing.metadata, "confirm"),
+        declined=_find_id(briefing.metadata, "decline"),
     )
+
+
+def _find_id(metadata: Mapping[str, object], name: str) -> str | None:
+    """A visitor's metadata may be anything."""
+    try:
+        return str(UUID(str(metadata[name])))
+    except (KeyError, ValueError):
+        return None
+
+
+def _describe(run: Run, answer: Answer) -> dict[str, object]:
+    """The metadata of an answer, which its readers see."""
+    meta: dict[str, object] = {
+        "reply_to": run.reply_to,
+        "entries": answer.entries,
+        "confidence": round(answer.confidence, 2),
+        "source": answer.source,
+        "suggestions": [],
+    }
+    if answer.reason:
+        meta["reason"] = answer.reason
+    if answer.sources:
+        meta["sources"] = answer.sources
+    if answer.confirmation:
+        meta["confirmation"] = answer.confirmation
+    if answer.steps:
+        meta["steps"] = answer.steps
+        meta["tools_used"] = answer.tools_used
+        meta["usage"] = answer.usage.describe()
+    return meta
+
+
+def _summarise(answer: Answer | None) -> dict[str, object]:
+    """For the log: codes and counts alone."""
+    if answer is None:
+        return {"source": ""}
+    summary: dict[str, object] = {"source": answer.source}
+    if answer.reason:
+        summary["reason"] = answer.reason
+    if answer.steps:
+        usage = answer.usage.describe()
+        summary |= {"steps": answer.steps, "tools": len(answer.tools_used), **usage}
+    return summary
 
 
 def _draft(run: Run, speech: Speech, text: str, meta: dict[str, object]) -> Draft:

@@ -18,6 +18,7 @@ class Problem(BaseModel):
 _MEANING = {
     400: "The request is not what it should be",
     401: "The request is not authenticated",
+    402: "The budget for language models is used up",
     403: "The request is not allowed",
     404: "There is nothing here",
     408: "The body did not arrive in time",
@@ -28,7 +29,9 @@ _MEANING = {
     422: "The request is not valid",
     428: "If-Match is missing",
     429: "Too many requests; see Retry-After",
+    502: "The language model failed",
     503: "Not available right now; see Retry-After",
+    504: "The language model was too slow",
 }
 
 
@@ -38,9 +41,13 @@ def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
 
 def takes(model: type[BaseModel]) -> dict[str, object]:
     """The request body of a route that reads it itself, after authentication."""
+    return {"requestBody": describe_body(model)}
+
+
+def describe_body(model: type[BaseModel], *, required: bool = True) -> dict[str, object]:
     schema = model.model_json_schema()
     inlined = _inline(schema, schema.pop("$defs", {}))
-    return {"requestBody": {"content": {"application/json": {"schema": inlined}}, "required": True}}
+    return {"content": {"application/json": {"schema": inlined}}, "required": required}
 
 
 def _inline(schema: object, definitions: Mapping[str, object]) -> object:

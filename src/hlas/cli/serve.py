@@ -20,9 +20,10 @@ import typer
 from uvicorn import Server
 from uvicorn.supervisors import Multiprocess, multiprocess
 
-from hlas import demo, log
+from hlas import log
 from hlas import settings as configuration
 from hlas.cli.database import upgrade
+from hlas.demo import tenant as demo
 from hlas.http import server
 from hlas.observe.metrics import share_between_workers
 from hlas.settings import ConfigurationError, Settings

@@ -29,21 +29,28 @@ RESET = encode("data-reset", data={}, transient=True)
 TEXT_START = encode("text-start", id=TEXT)
 TEXT_END = encode("text-end", id=TEXT)
 FINISH = encode("finish")
+# What a client of the AI SDK waits for at the end of a single answer.
+DONE = b"data: [DONE]\n\n"
 
 
 class RunPosition(NamedTuple):
-    """How much of an attempt at a run a reader has seen: frames, and characters of its text."""
+    """How much of an attempt at a run a reader has seen: how many frames, and of its text."""
 
     # The seq that the run answers, which no other run of the conversation has.
     reply_to: int
     attempt: int
     seen: int = 0
-    characters: int = 0
+    # 0 before the text has started, then one more than its characters.
+    said: int = 0
 
     def move(self, frame: str) -> "RunPosition":
         """The position after one more frame."""
-        said = orjson.loads(frame).get("delta", "") if '"text-delta"' in frame[:24] else ""
-        return self._replace(seen=self.seen + 1, characters=self.characters + len(said))
+        said = self.said
+        if frame == TEXT_START:
+            said = 1
+        elif frame.startswith('{"type":"text-delta"'):
+            said += len(orjson.loads(frame)["delta"])
+        return self._replace(seen=self.seen + 1, said=said)
 
 
 class Cursor(NamedTuple):
@@ -75,8 +82,7 @@ def event(frame: str, cursor: Cursor) -> bytes:
 
 def end_text(message: str, run: RunPosition) -> list[str]:
     """The frames that end a run; its last words may not have reached this worker before."""
-    rest = orjson.loads(message)["data"]["content"][run.characters :]
-    # The reader may have seen no more than that the run has started.
-    start = [TEXT_START] if run.seen == 1 else []
+    rest = orjson.loads(message)["data"]["content"][max(run.said - 1, 0) :]
+    start = [] if run.said else [TEXT_START]
     delta = [encode("text-delta", id=TEXT, delta=rest)] if rest else []
     return [*start, *delta, TEXT_END, FINISH]

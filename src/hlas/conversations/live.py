@@ -22,6 +22,8 @@ from hlas.store.db import Database, Queries
 queries = Queries.beside(__file__)
 
 TICK_SECONDS = 0.05
+# A model's words come one by one: readers get them in pieces.
+PIECE_SECONDS = 0.05
 CHECK_SECONDS = 1.0
 RETRY_SECONDS = 0.5
 CLEANUP_SECONDS = 10.0
@@ -44,6 +46,9 @@ class Speech:
         self.text = ""
         self.first_words_at = 0.0
         self._flushed = 0
+        # Text that readers have not been given yet, and the timer that gives it to them.
+        self._pending = ""
+        self._pause: asyncio.TimerHandle | None = None
         start = frames.encode("start", messageId=message_id)
         self.progress = Progress(run.reply_to, run.attempt, [start])
 
@@ -52,12 +57,19 @@ class Speech:
         return self.run.tenant_id, self.run.conversation_id
 
     def say(self, piece: str) -> None:
-        """Add a piece to the answer."""
+        """Add a piece to the answer. The first one leaves at once, others every PIECE_SECONDS."""
         if not self.text:
             self.first_words_at = self.first_words_at or time.perf_counter()
             self.progress.frames.append(frames.TEXT_START)
         self.text += piece
-        self.show(frames.encode("text-delta", id=frames.TEXT, delta=piece))
+        self._pending += piece
+        if self._pause is None:
+            self._release()
+
+    def show(self, frame: str) -> None:
+        """Add another frame, after the text so far."""
+        self._send_pending()
+        self._append(frame)
 
     def complete(self, text: str) -> bool:
         """Say the rest of an answer; False: what was said is not the beginning of it."""
@@ -65,9 +77,27 @@ class Speech:
             return False
         if rest := text[len(self.text) :]:
             self.say(rest)
+        self._send_pending()
         return True
 
-    def show(self, frame: str) -> None:
+    def end(self) -> None:
+        if self._pause is not None:
+            self._pause.cancel()
+
+    def _release(self) -> None:
+        self._pause = None
+        if self._pending:
+            self._send_pending()
+            self._pause = asyncio.get_running_loop().call_later(
+                PIECE_SECONDS, self._release, context=Context()
+            )
+
+    def _send_pending(self) -> None:
+        if self._pending:
+            delta, self._pending = self._pending, ""
+            self._append(frames.encode("text-delta", id=frames.TEXT, delta=delta))
+
+    def _append(self, frame: str) -> None:
         self.progress.frames.append(frame)
         self._live.relay(self)
 
@@ -203,6 +233,7 @@ class Live:
 
     def hush(self, speech: Speech) -> None:
         """The run has ended, or is not this worker's any more."""
+        speech.end()
         if self._speeches.get(speech.key) is speech:
             del self._speeches[speech.key]
 
@@ -263,6 +294,9 @@ class Live:
                 self.leave(reader)
                 continue
             reader.deliver(snapshot, self._find_spoken(key, snapshot))
+            if reader.is_done:
+                self.leave(reader)
+                continue
             if reader.seq < snapshot.last_seq:
                 self._dirty[key[0]].add(key[1])
 

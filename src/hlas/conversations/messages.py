@@ -108,7 +108,7 @@ def parse_key(headers: Sequence[str]) -> str | None:
 
 async def create(writer: Writer, session: Session, message: NewMessage, key: str | None) -> Written:
     """Store a visitor's message, or replay what the same key stored before."""
-    return await store(writer, _draft(session, message, key))
+    return await store(writer, make_draft(session, message, key))
 
 
 async def create_as_operator(
@@ -119,7 +119,7 @@ async def create_as_operator(
     if key is not None:
         # No visitor's key has a space, so neither can use up or replay a key of the other.
         key = f"operator {hashlib.sha256(key.encode()).hexdigest()}"
-    draft = _draft(session, message, key)._replace(role="operator", generation=None)
+    draft = make_draft(session, message, key)._replace(role="operator", generation=None)
     return await store(writer, draft)
 
 
@@ -131,7 +131,7 @@ async def store(writer: Writer, draft: Draft) -> Written:
     return outcome
 
 
-def _draft(session: Session, message: NewMessage, key: str | None) -> Draft:
+def make_draft(session: Session, message: NewMessage, key: str | None) -> Draft:
     """A visitor's message as rows, with the response that its request will get."""
     message_id = str(uuid_utils.uuid7())
     return Draft(

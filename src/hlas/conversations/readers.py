@@ -5,6 +5,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol, Self, TypeAlias
 
+import orjson
+
 from hlas.conversations import frames
 from hlas.conversations.frames import Cursor, RunPosition
 from hlas.store.db import Row
@@ -74,6 +76,7 @@ class Reader:
         "_written_at",
         "ends_at",
         "generation",
+        "is_done",
         "key",
         "on_end",
     )
@@ -90,6 +93,8 @@ class Reader:
         self.ends_at = ends_at
         self.generation = generation
         self.on_end: Callable[[], None] | None = None
+        # It has what it came for.
+        self.is_done = False
         self._seq, self._run = cursor
         self._sink: Sink | None = None
         self._state = ""
@@ -182,3 +187,51 @@ class Reader:
         sink, self._sink = self._sink, None
         if sink is not None:
             sink.close()
+
+
+class AnswerReader(Reader):
+    """Reads the answer to one message: the frames of its run, the stored answer, and no more."""
+
+    __slots__ = ("_asked",)
+
+    def __init__(self, key: Key, asked: int, ends_at: float, generation: int) -> None:
+        """`asked` is the message's seq."""
+        super().__init__(key, Cursor(asked), ends_at, generation)
+        self._asked = asked
+
+    def deliver(self, snapshot: Snapshot, spoken: Progress | None) -> None:
+        out: list[bytes] = []
+        for seq, run, frame in snapshot.messages:
+            if seq == self._seq + 1 and not self.is_done:
+                self._seq = seq
+                # Others are messages of people, or answers to earlier messages.
+                if run is not None and int(run.partition(".")[0]) >= self._asked:
+                    self._finish(out, run, frame)
+        if not self.is_done and self._seq >= snapshot.last_seq:
+            if snapshot.handler == "agent" and snapshot.status == "open":
+                self._follow_run(out, spoken or snapshot.progress)
+            else:
+                refusal = frames.encode("error", errorText="taken_over")
+                out += [frames.event(refusal, Cursor(self._seq)), frames.DONE]
+                self.is_done = True
+        self._write(out)
+
+    def deliver_speech(self, progress: Progress) -> None:
+        if progress.reply_to >= self._asked:
+            super().deliver_speech(progress)
+
+    def _follow_run(self, out: list[bytes], progress: Progress | None) -> None:
+        if progress is None or progress.reply_to >= self._asked:
+            super()._follow_run(out, progress)
+
+    def _finish(self, out: list[bytes], run: str, frame: str) -> None:
+        seen = self._run
+        if seen is None or run != f"{seen.reply_to}.{seen.attempt}":
+            reset = [frames.RESET] if seen else []
+            message_id = orjson.loads(frame)["data"]["id"]
+            start = frames.encode("start", messageId=message_id)
+            out += [frames.event(one, Cursor(self._seq)) for one in (*reset, start)]
+            seen = RunPosition(0, 0)
+        out += [frames.event(one, Cursor(self._seq)) for one in frames.end_text(frame, seen)]
+        out += [frames.event(frame, Cursor(self._seq)), frames.DONE]
+        self.is_done = True

@@ -1,6 +1,6 @@
 """Runs: answers in the making. A run is claimed before anything is paid for, and leased."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Literal, NamedTuple, Self
@@ -47,8 +47,12 @@ class Briefing:
     """What a run has to answer, and what its tenant says where there is no answer."""
 
     texts: tuple[str, ...]
+    # Of the visitor's last message.
+    metadata: Mapping[str, object]
     fallback_text: str | None
     language: str | None
+    # The tenant's agent has a language model.
+    has_model: bool
     # The visitor wants no more of the answer.
     is_stopping: bool
     # The run is still this worker's.
@@ -109,11 +113,20 @@ async def brief(database: Database, run: Run, worker: str) -> Briefing:
     assert row is not None
     return Briefing(
         texts=tuple(row["texts"] or ()),
+        metadata=row["metadata"] or {},
         fallback_text=row["fallback_text"],
         language=row["language"],
+        has_model=bool(row["has_model"]),
         is_stopping=bool(row["is_stopping"]),
         is_ours=(row["state"], row["owner"], row["attempt"]) == ("running", worker, run.attempt),
     )
+
+
+async def store_trace(
+    operators: Database, run: Run, worker: str, trace: Sequence[Mapping[str, object]]
+) -> None:
+    """What happened in a run, for a client that may see it."""
+    await operators.execute(queries.store_trace, run.tenant_id, run.id, worker, trace)
 
 
 async def stop(database: Database, tenant_id: str, conversation_id: str) -> None:

@@ -48,7 +48,8 @@ where tenant_id = $1 and id = $2 and owner = $3 and attempt = $4 and state = 'ru
 with scope as materialized (
     select set_config('app.tenant_id', $1::text, true)::uuid as tenant_id
 )
-select t.fallback_text, t.language, r.state, r.owner::text as owner, r.attempt, r.is_stopping, m.texts
+select t.fallback_text, t.language, a.has_model, r.state, r.owner::text as owner, r.attempt,
+       r.is_stopping, m.texts, m.metadata
 from scope s
 left join lateral (
     select fallback_text, ui_config ->> 'language' as language
@@ -57,17 +58,24 @@ left join lateral (
     offset 0
 ) as t on true
 left join lateral (
+    select models <> '{}' as has_model from agent_settings where tenant_id = s.tenant_id offset 0
+) as a on true
+left join lateral (
     select state, owner, attempt, is_stopping
     from runs
     where tenant_id = s.tenant_id and id = $2
     offset 0
 ) as r on true
 left join lateral (
-    select array_agg(content order by seq) as texts
+    select array_agg(content order by seq) as texts,
+           (array_agg(meta order by seq desc))[1] as metadata
     from messages
     where tenant_id = s.tenant_id and conversation_id = $3 and role = 'user'
       and seq between $4 and $5
 ) as m on true
+
+-- name: store_trace
+update runs set trace = $4 where tenant_id = $1 and id = $2 and owner = $3
 
 -- name: start_run
 select start_run($1, $2)

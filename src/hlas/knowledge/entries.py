@@ -85,12 +85,13 @@ class Match:
     """An entry that may answer a question, with a confidence from 0 to 1."""
 
     entry_id: str
+    question: str
     answer: str
     confidence: float
 
     @classmethod
     def from_row(cls, row: Row) -> Self:
-        return cls(str(row["id"]), row["answer"], row["confidence"])
+        return cls(str(row["id"]), row["question"], row["answer"], row["confidence"])
 
 
 @dataclass(frozen=True, slots=True)

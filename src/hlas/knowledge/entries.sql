@@ -28,12 +28,12 @@ said as materialized (
 ),
 near as materialized (
     -- ts_filter keeps all lexemes; it decompresses the vector once instead of once per word.
-    select k.id, k.position, k.answer, k.language, k.subject,
+    select k.id, k.position, k.question, k.answer, k.language, k.subject,
            knowledge_overlap(said.text, k.subject) as overlap, ts_filter(k.words, '{a,b}') as words
     from scope s
     cross join said
     cross join lateral (
-        select id, position, answer, language, words, left(subject, 200) as subject
+        select id, position, question, answer, language, words, left(subject, 200) as subject
         from knowledge
         where tenant_id = s.tenant_id
         order by ts_rank('{0, 0, 0.3, 1}', words, said.anywhere)
@@ -69,7 +69,7 @@ covered as (
     group by h.id
 )
 -- Rounded, so that the overlap decides between equal shares.
-select n.id, n.answer,
+select n.id, n.question, n.answer,
        round((c.share * case when n.language <> $3 then 0.6 else 1 end)::numeric, 4)
            ::double precision as confidence
 from covered c

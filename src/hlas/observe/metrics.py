@@ -154,6 +154,9 @@ class Metrics:
         self._model_cost = self._counter(
             "hlas_model_cost_usd", "Cost of settled model requests in US dollars", ()
         )
+        self._tool_calls = self._counter(
+            "hlas_tool_calls", "Tools that models called, by outcome", ("outcome",)
+        )
         self.streams_open = Gauge(
             "hlas_streams_open",
             "Open streams of conversations",
@@ -197,6 +200,9 @@ class Metrics:
 
     def run(self, source: str, outcome: str) -> None:
         self._counted[self._runs, source, outcome] += 1
+
+    def tool_call(self, outcome: str) -> None:
+        self._counted[self._tool_calls, outcome] += 1
 
     def first_token(self, seconds: float) -> None:
         self._first_token.observe(seconds)

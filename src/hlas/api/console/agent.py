@@ -15,6 +15,7 @@ from hlas.agent.agent_settings import (
     AgentChanges,
     AgentSettings,
 )
+from hlas.agent.loop import Trial
 from hlas.api.console.access import (
     CONSOLE,
     Form,
@@ -28,6 +29,8 @@ from hlas.api.console.access import (
     parse_number,
     router,
 )
+from hlas.knowledge import language
+from hlas.knowledge.language import Language
 from hlas.services import Services
 from hlas.tenants.tenants import Tenant
 
@@ -71,7 +74,7 @@ async def _agent_page(
     form: Form | None = None,
     problems: Problems | None = None,
     asked: str = "",
-    trial: object = None,
+    trial: Trial | None = None,
 ) -> Response:
     services: Services = visit.request.app.state.services
     settings = await agent_settings.read(visit.database, tenant.id)
@@ -181,8 +184,13 @@ async def try_agent(visit: Signed, tenant: PathTenant, form: Sent) -> Response:
     settings = await agent_settings.read(visit.database, tenant.id)
     trial = None
     if asked and "\0" not in asked and settings.models:
-        from hlas.agent.loop import try_question  # noqa: PLC0415
-
         services: Services = visit.request.app.state.services
-        trial = await try_question(services, str(tenant.id), asked)
+        trial = await services.agent.try_out(
+            str(tenant.id), asked, language.detect(asked) or _find_language(tenant)
+        )
     return await _agent_page(visit, tenant, asked=asked, trial=trial)
+
+
+def _find_language(tenant: Tenant) -> Language:
+    """That of the widget."""
+    return "cs" if tenant.ui_config.get("language") == "cs" else "en"

@@ -51,6 +51,17 @@ class CapUse:
         return f"{self.title}: the cap is used up; the knowledge answers until {self.until} in UTC."
 
 
+@dataclass(slots=True)
+class ModelSum:
+    """What one model cost in the last days."""
+
+    name: str
+    requests: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cost: int = 0
+
+
 @router.get("/tenants/{slug}/spend")
 async def read_spend(visit: Signed, tenant: PathTenant) -> Response:
     return await _spend_page(visit, tenant)
@@ -85,7 +96,7 @@ async def _spend_page(
         uses=list_uses(budget),
         conversation=budget.caps.conversation,
         plot=draw_days(rows, budget.today),
-        rows=rows,
+        models=sum_by_model(rows),
         form=stored if form is None else form,
         problems=problems or {},
     )
@@ -110,16 +121,24 @@ def list_uses(budget: Budget) -> list[CapUse]:
     ]
 
 
+def sum_by_model(rows: Sequence[Spend]) -> list[ModelSum]:
+    """The most expensive one first."""
+    found: dict[str, ModelSum] = {}
+    for row in rows:
+        one = found.setdefault(row.model, ModelSum(row.model))
+        one.requests += row.requests
+        one.input_tokens += row.input_tokens
+        one.output_tokens += row.output_tokens
+        one.cost += row.cost
+    return sorted(found.values(), key=lambda one: (-one.cost, one.name))
+
+
 def draw_days(rows: Sequence[Spend], today: date) -> Plot:
     """A column for each of the last days, with a part for each model, in dollars."""
     days = [today - timedelta(days=DAYS - 1 - number) for number in range(DAYS)]
-    costs: dict[str, int] = {}
-    for row in rows:
-        costs[row.model] = costs.get(row.model, 0) + row.cost
-    models = sorted(costs, key=lambda model: (-costs[model], model))
-    tones = dict(zip(models, TONES, strict=False))
-    groups = [(model, tone, {model}) for model, tone in tones.items()]
-    rest = set(models) - set(tones)
+    models = [one.name for one in sum_by_model(rows)]
+    groups = [(model, tone, {model}) for model, tone in zip(models, TONES, strict=False)]
+    rest = set(models[len(TONES) :])
     if rest:
         groups.append(("Others", OTHERS, rest))
     series: list[tuple[str, str, list[float | None]]] = [
@@ -129,7 +148,7 @@ def draw_days(rows: Sequence[Spend], today: date) -> Plot:
     starts = [datetime.combine(day, time(), UTC) for day in days]
     return replace(
         draw_columns("Last 30 days", starts, series),
-        headline=dollars.describe(sum(costs.values())),
+        headline=dollars.describe(sum(row.cost for row in rows)),
         unit=" USD",
         form="day",
     )

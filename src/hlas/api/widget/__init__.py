@@ -12,8 +12,9 @@ from fastapi import Request as FrameworkRequest
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, Field
 
-from hlas.api.documentation import problems
+from hlas.api.documentation import describe_body, problems
 from hlas.api.streams import respond
+from hlas.api.widget.agent import NewReply, ReplyMeta, reply_as_agent
 from hlas.api.widget.messages import Page, create_message, create_reply, read_history
 from hlas.api.widget.sessions import open_session, refresh_session
 from hlas.api.widget.steps import authenticate
@@ -63,6 +64,16 @@ class StoredMessage(BaseModel):
     created_at: datetime
 
 
+class AgentReply(BaseModel):
+    conversation_id: UUID
+    user_message: StoredMessage
+    assistant_message: StoredMessage
+    meta: ReplyMeta
+    trace: list[dict[str, Any]] | None = Field(
+        None, description="what happened, step by step; with `debug` only"
+    )
+
+
 class Paging(BaseModel):
     limit: int
     offset: int | None = Field(description="null when `after` was given")
@@ -108,9 +119,7 @@ def _query(model: type[BaseModel]) -> list[dict[str, Any]]:
     ]
 
 
-def _takes(model: type[BaseModel] | None, *, required: bool) -> dict[str, Any]:
-    schema = model.model_json_schema() if model else {"type": "object"}
-    return {"content": {"application/json": {"schema": schema}}, "required": required}
+_EMPTY_BODY = {"content": {"application/json": {"schema": {"type": "object"}}}, "required": False}
 
 
 def _framed(route: Route) -> Callable[[FrameworkRequest], Awaitable[Response]]:
@@ -149,7 +158,7 @@ _ROUTES: list[tuple[str, str, Route, dict[str, Any]]] = [
             "responses": problems(400, 401, 403, 408, 413, 415, 422, 429, 503),
             "openapi_extra": {
                 "parameters": [_ORIGIN],
-                "requestBody": _takes(NewSession, required=False),
+                "requestBody": describe_body(NewSession, required=False),
             },
         },
     ),
@@ -185,7 +194,7 @@ _ROUTES: list[tuple[str, str, Route, dict[str, Any]]] = [
             "responses": problems(400, 401, 403, 408, 409, 413, 415, 422, 429, 503),
             "openapi_extra": {
                 "parameters": [_AUTHORIZATION, _IDEMPOTENCY_KEY],
-                "requestBody": _takes(NewMessage, required=True),
+                "requestBody": describe_body(NewMessage),
             },
         },
     ),
@@ -199,7 +208,24 @@ _ROUTES: list[tuple[str, str, Route, dict[str, Any]]] = [
             "responses": problems(400, 401, 403, 408, 409, 413, 415, 422, 429, 503),
             "openapi_extra": {
                 "parameters": [_AUTHORIZATION, _IDEMPOTENCY_KEY],
-                "requestBody": _takes(None, required=False),
+                "requestBody": _EMPTY_BODY,
+            },
+        },
+    ),
+    (
+        "POST",
+        "/agent/reply",
+        reply_as_agent,
+        {
+            "response_model": AgentReply,
+            "summary": "Send a message and get its answer",
+            "responses": {
+                200: {"content": {"text/event-stream": {}}},
+                **problems(400, 401, 402, 403, 408, 409, 413, 415, 422, 429, 502, 503, 504),
+            },
+            "openapi_extra": {
+                "parameters": [_AUTHORIZATION, _IDEMPOTENCY_KEY],
+                "requestBody": describe_body(NewReply, required=False),
             },
         },
     ),
@@ -251,7 +277,7 @@ _ROUTES: list[tuple[str, str, Route, dict[str, Any]]] = [
             "responses": problems(401, 403, 404, 408, 413, 415, 422, 429, 503),
             "openapi_extra": {
                 "parameters": [_AUTHORIZATION, _CONVERSATION],
-                "requestBody": _takes(None, required=False),
+                "requestBody": _EMPTY_BODY,
             },
         },
     ),

@@ -36,10 +36,7 @@ async def create_message(services: Services, request: Request) -> Answer:
     content = await request.read()
     message = NewMessage.parse(content, services.settings.max_message_text_len)
     writing = messages.create(services.writer, session, message, key)
-    answer = await _stored(services.metrics, writing, key)
-    if answer.headers is PRIVATE:
-        services.metrics.message("user")
-    return answer
+    return respond(await account(services.metrics, writing, key, role="user"))
 
 
 async def create_reply(services: Services, request: Request) -> Answer:
@@ -56,7 +53,7 @@ async def create_reply(services: Services, request: Request) -> Answer:
     waiting = replies.reply(
         services.database, services.live, services.runner.answer_unanswered, session, key
     )
-    return await _stored(services.metrics, waiting, key)
+    return respond(await account(services.metrics, waiting, key))
 
 
 async def _find_replay(services: Services, request: Request, key: str | None) -> Answer | None:
@@ -67,11 +64,17 @@ async def _find_replay(services: Services, request: Request, key: str | None) ->
     sessions.require_origin(request.session, request.values(b"origin"))
     await services.gate.consume(request, READS)
     found = await replies.find_replay(services.database, request.session, key)
-    return _replayed(services.metrics, found) if found else None
+    if found is None:
+        return None
+    log.info("idempotency_hit", reason="replayed")
+    services.metrics.idempotency("hit")
+    return respond(found)
 
 
-async def _stored(metrics: Metrics, writing: Awaitable[Written], key: str | None) -> Answer:
-    """The stored response as it was first given, and one idempotency event of a keyed request."""
+async def account(
+    metrics: Metrics, writing: Awaitable[Written], key: str | None, role: str = ""
+) -> Written:
+    """What was stored, now or before, and one idempotency event of a keyed request."""
     try:
         written = await writing
     except (errors.IdempotencyInProgress, errors.IdempotencyKeyConflict) as error:
@@ -81,17 +84,21 @@ async def _stored(metrics: Metrics, writing: Awaitable[Written], key: str | None
         metrics.idempotency("conflict")
         raise
     if written.replayed:
-        return _replayed(metrics, written)
+        log.info("idempotency_hit", reason="replayed")
+        metrics.idempotency("hit")
+        return written
+    if role:
+        metrics.message(role)
     if key is not None:
         log.info("idempotency_miss", reason="created")
         metrics.idempotency("miss")
-    return Answer(200, PRIVATE, written.response.encode())
+    return written
 
 
-def _replayed(metrics: Metrics, written: Written) -> Answer:
-    log.info("idempotency_hit", reason="replayed")
-    metrics.idempotency("hit")
-    return Answer(200, REPLAYED, written.response.encode())
+def respond(written: Written) -> Answer:
+    """The stored response as it was first given."""
+    headers = REPLAYED if written.replayed else PRIVATE
+    return Answer(200, headers, written.response.encode())
 
 
 async def read_history(services: Services, request: Request) -> Answer:

@@ -4,7 +4,7 @@ for (const time of document.querySelectorAll("time")) localise(time);
 
 // On longer ranges the axis shows days instead of hours.
 for (const axis of document.querySelectorAll(".axis")) {
-  const times = [...axis.querySelectorAll("time")];
+  const times = [...axis.querySelectorAll("time")].filter((time) => time.dataset.form === "clock");
   const [first, last] = [times[0], times.at(-1)].map((time) => Date.parse(time?.dateTime ?? ""));
   if (Number(last) - Number(first) > 36e5 * 36) {
     for (const time of times) {

@@ -178,7 +178,7 @@ grant insert (tenant_id) on agent_settings to hlas_tenant_admin;
 grant update (instructions, tools, acting_tools, link_hosts, max_steps, updated_at)
     on agent_settings to hlas_tenant_admin;
 grant select on budgets, spend to hlas_tenant_admin;
-grant select (tenant_id, models) on agent_settings to hlas_app;
+grant select (tenant_id, models, is_debug) on agent_settings to hlas_app;
 grant select on products to hlas_app;
 grant select, insert, update, delete on products to hlas_tenant_admin;
 grant select (tenant_id, name, url, command, created_at) on mcp_servers to hlas_tenant_admin;

@@ -1,0 +1,1 @@
+"""Tools of other people's servers, over the Model Context Protocol (ADR-0012)."""

@@ -1,0 +1,260 @@
+"""The tools that a tenant's agent may use: ours, and those of the tenant's MCP servers."""
+
+import asyncio
+import re
+import time
+from collections.abc import Sequence
+from typing import Protocol
+
+import orjson
+from pydantic import ValidationError
+
+from hlas import log
+from hlas.agent.agent_settings import AgentSettings
+from hlas.agent.builtin_tools import (
+    Builtin,
+    GetProductTool,
+    HandOverTool,
+    OnHandOver,
+    SearchKnowledgeTool,
+)
+from hlas.agent.calls import Caller, Numbers, ToolResult, cut
+from hlas.agent.mcp import servers
+from hlas.agent.mcp.pool import Pool
+from hlas.agent.mcp.protocol import McpError, RemoteTool
+from hlas.agent.mcp.servers import Endpoint
+from hlas.agent.prompts import Passage
+from hlas.errors import Unavailable
+from hlas.knowledge.language import Language
+from hlas.outbound.client import OutboundClient
+from hlas.settings import ConfigurationError
+from hlas.store.db import Database
+from hlas.store.vault import Vault
+
+__all__ = ["Caller", "ToolResult", "Toolbox", "Tools"]
+
+LARGEST_ARGUMENTS = 64 * 1024
+LONGEST_NAME = 64
+SEPARATOR = "__"
+
+_TOO_LONG = f"The arguments are longer than {LARGEST_ARGUMENTS // 1024} kB."
+_NOT_JSON = "The arguments are not a JSON object."
+_FAILED = "The tool failed. Answer without it, or say that you could not find out."
+
+
+class Meter(Protocol):
+    def tool_call(self, outcome: str) -> None: ...
+
+
+class Tool(Protocol):
+    """A tool for one caller."""
+
+    @property
+    def name(self) -> str: ...
+
+    def define(self) -> dict[str, object]:
+        """Name, description and JSON schema, for the model."""
+
+    def describe(self, language: Language) -> str:
+        """A title for people."""
+
+    async def run(self, arguments: dict[str, object], seconds: float) -> ToolResult: ...
+
+
+class RemoteCall:
+    """A tool of an MCP server."""
+
+    def __init__(self, pool: Pool, endpoint: Endpoint, tool: RemoteTool) -> None:
+        self._pool = pool
+        self._endpoint = endpoint
+        self.tool = tool
+        self.name = make_name(endpoint.name, tool.name)
+
+    def define(self) -> dict[str, object]:
+        # The server's words are quoted: they are a description, not instructions.
+        said = self.tool.description.replace('"', "'")
+        return {
+            "name": self.name,
+            "description": f'A tool of the server {self._endpoint.name}, which says: "{said}"',
+            "parameters": self.tool.schema,
+        }
+
+    def describe(self, language: Language) -> str:
+        del language
+        return self.tool.title or self.name
+
+    async def run(self, arguments: dict[str, object], seconds: float) -> ToolResult:
+        try:
+            result = await self._pool.call(self._endpoint, self.tool, arguments, seconds)
+        except McpError as error:
+            if error.code == "timeout":
+                raise TimeoutError from None
+            return ToolResult(f"{_FAILED} Reason: {error}.", "error")
+        return ToolResult(result.text or "(no text)", "error" if result.is_error else "ok")
+
+
+class Tools:
+    """What one answer may call. What a model or a server does wrong is a result, not an error."""
+
+    def __init__(
+        self, caller: Caller, tools: Sequence[Tool], settings: AgentSettings, meter: Meter
+    ) -> None:
+        self._caller = caller
+        self._tools: dict[str, Tool] = {}
+        for tool in tools:
+            self._tools.setdefault(tool.name, tool)
+        self._settings = settings
+        self._meter = meter
+
+    def definitions(self) -> list[dict[str, object]]:
+        """As in the field `tools` of a request to a model."""
+        return [{"type": "function", "function": tool.define()} for tool in self._tools.values()]
+
+    def is_acting(self, name: str) -> bool:
+        """Whether the visitor has to confirm a call.
+
+        The owner decides for tools that the settings name. Of those that `server__*` allows, the
+        ones that do not call themselves read-only are confirmed; destructive ones always.
+        """
+        tool = self._tools.get(name)
+        if tool is None:
+            return False
+        if _is_listed(name, self._settings.acting_tools):
+            return True
+        if not isinstance(tool, RemoteCall):
+            return False
+        if tool.tool.is_destructive and not tool.tool.is_read_only:
+            return True
+        return name not in self._settings.tools and tool.tool.is_read_only is not True
+
+    def describe(self, name: str) -> str:
+        tool = self._tools.get(name)
+        return tool.describe(self._caller.language) if tool is not None else ""
+
+    async def call(self, name: str, arguments: str, *, seconds: float) -> ToolResult:
+        started = time.perf_counter()
+        tool = self._tools.get(name)
+        result = await self._call(tool, arguments, seconds)
+        log.info(
+            "tool_called",
+            tool=tool.name if tool is not None else "unknown",
+            outcome=result.outcome,
+            duration_ms=round((time.perf_counter() - started) * 1000, 1),
+        )
+        self._meter.tool_call(result.outcome)
+        return ToolResult(cut(result.text), result.outcome, result.passages)
+
+    async def _call(self, tool: Tool | None, arguments: str, seconds: float) -> ToolResult:
+        if tool is None:
+            names = ", ".join(self._tools) or "none"
+            return ToolResult(f"There is no such tool. There are: {names}.", "unknown")
+        given = _parse(arguments)
+        if isinstance(given, str):
+            return ToolResult(given, "invalid")
+        try:
+            async with asyncio.timeout(seconds):
+                return await tool.run(given, seconds)
+        except ValidationError as error:
+            return ToolResult(_explain(error), "invalid")
+        except TimeoutError:
+            return ToolResult(
+                f"The tool did not answer within {seconds:g} s. Answer without it, or say that you "
+                "could not find out.",
+                "timeout",
+            )
+        except Exception as error:  # noqa: BLE001  # a tool must not end the answer
+            if not isinstance(error, Unavailable):
+                where = log.find_place(error)
+                log.error("tool_failed", tool=tool.name, error=type(error).__name__, where=where)
+            return ToolResult(_FAILED, "error")
+
+
+class Toolbox:
+    """One for each worker: opens the tools for an answer."""
+
+    def __init__(
+        self,
+        database: Database,
+        operators: Database,
+        vault: Vault,
+        outbound: OutboundClient,
+        meter: Meter,
+        on_hand_over: OnHandOver | None = None,
+    ) -> None:
+        self._database = database
+        self._operators = operators
+        self._vault = vault
+        self._meter = meter
+        self._on_hand_over = on_hand_over
+        self._pool = Pool(outbound)
+
+    async def open(
+        self, caller: Caller, settings: AgentSettings, supplied: Sequence[Passage] = ()
+    ) -> Tools:
+        """The tools that the settings allow; passages are numbered after those `supplied`."""
+        numbers = Numbers(supplied)
+        ours: list[Builtin] = [
+            SearchKnowledgeTool(self._database, caller, numbers),
+            GetProductTool(self._database, caller, numbers),
+            HandOverTool(self._operators, caller, self._on_hand_over),
+        ]
+        allowed: list[Tool] = [tool for tool in ours if tool.name in settings.tools]
+        remote = await self._open_remote(caller.tenant_id, settings)
+        return Tools(caller, [*allowed, *remote], settings, self._meter)
+
+    async def close(self) -> None:
+        await self._pool.close()
+
+    async def _open_remote(self, tenant_id: str, settings: AgentSettings) -> list[Tool]:
+        wanted = {name.partition(SEPARATOR)[0] for name in settings.tools if SEPARATOR in name}
+        if not wanted:
+            return []
+        try:
+            endpoints = await servers.load(self._operators, self._vault, tenant_id)
+        except (Unavailable, ConfigurationError) as error:
+            log.warning("mcp_failed", tenant_id=tenant_id, reason=type(error).__name__)
+            return []
+        await self._pool.keep_only(tenant_id, {one.name for one in endpoints})
+        asked = [one for one in endpoints if one.name in wanted]
+        listed = await asyncio.gather(*map(self._list, asked))
+        return [tool for tools in listed for tool in tools if _is_listed(tool.name, settings.tools)]
+
+    async def _list(self, endpoint: Endpoint) -> list[RemoteCall]:
+        """The server's tools, none if it is down."""
+        try:
+            listing = await self._pool.list_tools(endpoint)
+        except McpError:
+            return []
+        return [RemoteCall(self._pool, endpoint, tool) for tool in listing.tools]
+
+
+def make_name(server: str, tool: str) -> str:
+    """A name that every model provider accepts."""
+    return re.sub(r"[^a-zA-Z0-9_-]", "_", f"{server}{SEPARATOR}{tool}")[:LONGEST_NAME]
+
+
+def _is_listed(name: str, names: Sequence[str]) -> bool:
+    server, separator, _ = name.partition(SEPARATOR)
+    return name in names or (bool(separator) and f"{server}{SEPARATOR}*" in names)
+
+
+def _parse(arguments: str) -> dict[str, object] | str:
+    """The arguments, or what is wrong with them. Models may send nothing for no arguments."""
+    if len(arguments) > LARGEST_ARGUMENTS or len(arguments.encode(errors="replace")) > (
+        LARGEST_ARGUMENTS
+    ):
+        return _TOO_LONG
+    try:
+        given = orjson.loads(arguments or "{}")
+    except orjson.JSONDecodeError:
+        return _NOT_JSON
+    return given if isinstance(given, dict) else _NOT_JSON
+
+
+def _explain(error: ValidationError) -> str:
+    """Which arguments are wrong and why, without their values."""
+    found = error.errors(include_url=False, include_context=False, include_input=False)
+    faults = [
+        f"`{'.'.join(map(str, one['loc']))[:LONGEST_NAME]}`: {one['msg']}" for one in found[:5]
+    ]
+    return f"Invalid arguments: {'; '.join(faults)}."
