@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -23,6 +24,7 @@ from hlas.conversations.readers import Reader
 from hlas.knowledge import entries
 from hlas.knowledge.entries import Entry
 from hlas.observe.metrics import Metrics
+from hlas.operators import sign_ins
 from hlas.store.db import Database
 from hlas.store.drafts import Written
 from hlas.store.logins import APPLICATION, Logins
@@ -65,7 +67,7 @@ class Parts:
     def __init__(self, url: str, database: Database, operators: Database) -> None:
         self.database = database
         self.live = Live(str(uuid_utils.uuid4()))
-        self.live.connect(database, operators)
+        self.live.connect(database, operators, partial(sign_ins.find_valid, operators))
         self.writer = Writer(Logins(url), APPLICATION, worker=self.live.worker)
         self.agent = Counting(KnowledgeAgent(database))
         self.runner = self.writer.listener = Runner(

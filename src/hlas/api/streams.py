@@ -3,13 +3,14 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
 
 from starlette.responses import StreamingResponse
 
 from hlas import errors, log
 from hlas.conversations import frames
 from hlas.conversations.frames import Cursor
-from hlas.conversations.readers import KEEP_ALIVE_SECONDS, Reader
+from hlas.conversations.readers import KEEP_ALIVE_SECONDS, ListReader, Reader
 from hlas.http.answer import Answer, Sink, Stream
 from hlas.http.request import Request
 from hlas.http.streams import Place
@@ -17,7 +18,7 @@ from hlas.services import Services
 
 # A client that does not read is cut off; it may resume.
 UNREAD_BYTES = 1024 * 1024
-# A list that changes all the time is read again once in so long.
+# Report at most one change per second.
 LIST_SECONDS = 1.0
 LIST_CHANGED = b"event: change\ndata:\n\n"
 
@@ -53,13 +54,13 @@ class ListStream:
     """Tells when conversations of a tenant change, for at most `seconds`."""
 
     def __init__(
-        self, services: Services, tenant_id: str, places: Sequence[Place], seconds: float
+        self, services: Services, reader: ListReader, places: Sequence[Place], seconds: float
     ) -> None:
         """Raise if there are too many streams in one of the places."""
         services.streams.require_room(places)
         self._services = services
         self._places = places
-        self._tenant_id = tenant_id
+        self._reader = reader
         self._seconds = seconds
         self._task: asyncio.Task[None] | None = None
 
@@ -84,20 +85,19 @@ class ListStream:
             log.info("stream_closed", duration_ms=round((time.monotonic() - started) * 1000))
 
     async def _report(self, sink: Sink) -> None:
-        changed = asyncio.Event()
-        # What has changed since the client read the list is unknown.
-        changed.set()
+        reader = self._reader
         sink.write(frames.OPENING)
-        with self._services.live.watch_list(self._tenant_id, changed.set):
-            while not self._services.live.is_closing:
+        with self._services.live.watch_list(reader):
+            while not reader.ended.is_set():
                 try:
-                    await asyncio.wait_for(changed.wait(), KEEP_ALIVE_SECONDS)
+                    await asyncio.wait_for(reader.changed.wait(), KEEP_ALIVE_SECONDS)
                 except TimeoutError:
                     sink.write(frames.KEEP_ALIVE)
                     continue
-                changed.clear()
+                reader.changed.clear()
                 sink.write(LIST_CHANGED)
-                await asyncio.sleep(LIST_SECONDS)
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(reader.ended.wait(), LIST_SECONDS)
 
 
 class _Pieces:

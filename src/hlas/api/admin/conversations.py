@@ -25,7 +25,7 @@ from hlas.api.documentation import problems, takes
 from hlas.conversations import conversations, frames, messages
 from hlas.conversations.conversations import Conversation, Message, Search, Status, Summary
 from hlas.conversations.messages import NewMessage
-from hlas.conversations.readers import Reader
+from hlas.conversations.readers import ListReader, Reader
 from hlas.http.answer import Answer
 from hlas.http.asgi import REQUEST
 from hlas.http.streams import Place
@@ -257,7 +257,8 @@ def open_stream(
 ) -> Response:
     """The stream of a conversation for an administrator who may read it."""
     cursor = streams.find_cursor(request.scope[REQUEST], after)
-    reader = Reader((tenant_id, conversation_id), cursor, time.time() + STREAM_SECONDS)
+    ends_at = time.time() + STREAM_SECONDS
+    reader = Reader((tenant_id, conversation_id), cursor, ends_at, digest=access.digest)
     services: Services = request.app.state.services
     stream = streams.ConversationStream(services, reader, _list_places(access))
     return streams.respond(Answer(200, frames.HEADERS, b"", stream))
@@ -266,7 +267,8 @@ def open_stream(
 def open_list_stream(access: Access, request: Request, tenant_id: str) -> Response:
     """Tells when conversations of a tenant change, for an administrator who may list them."""
     services: Services = request.app.state.services
-    stream = streams.ListStream(services, tenant_id, _list_places(access), STREAM_SECONDS)
+    reader = ListReader(tenant_id, access.digest)
+    stream = streams.ListStream(services, reader, _list_places(access), STREAM_SECONDS)
     return streams.respond(Answer(200, frames.EVENT_STREAM, b"", stream))
 
 
