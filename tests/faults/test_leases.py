@@ -304,12 +304,22 @@ async def test_closed_in_mid_answer(
 
 
 async def test_disabled_in_mid_answer(
-    live_server: Live, operators: Database, agent: ScriptedAgent
+    live_server: Live,
+    operators: Database,
+    agent: ScriptedAgent,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A tenant that is disabled costs no more; enabled again, it answers those who ask again."""
+    # Not found out by the look every 15 s.
+    monkeypatch.setattr(lives, "KEEP_ALIVE_SECONDS", 3600.0)
     site = await make_site(live_server, operators, handler="agent")
     await site.send("say 300 words in 600 s")
     await until_asked(agent)
+    # The runner looks at a run when its answer takes long, and when the worker begins to poll.
+    async with asyncio.timeout(30):
+        while live_server.app.state.services.live._position is None:  # noqa: ASYNC110  # no event
+            await asyncio.sleep(0.01)
+    await asyncio.sleep(0.5)
     await tenants.set_active(operators, site.slug, active=False)
     await until_cancelled(operators, site)
     live_server.app.state.services.runner._agent = ReadyAgent()

@@ -11,13 +11,11 @@ from hlas import errors, log
 from hlas.conversations import frames
 from hlas.conversations.frames import Cursor
 from hlas.conversations.readers import KEEP_ALIVE_SECONDS, ListReader, Reader
-from hlas.http.answer import Answer, Sink, Stream
+from hlas.http.answer import UNREAD_STREAM_BYTES, Answer, Sink, Stream
 from hlas.http.request import Request
 from hlas.http.streams import Place
 from hlas.services import Services
 
-# A client that does not read is cut off; it may resume.
-UNREAD_BYTES = 1024 * 1024
 # Report at most one change per second.
 LIST_SECONDS = 1.0
 LIST_CHANGED = b"event: change\ndata:\n\n"
@@ -26,9 +24,11 @@ LIST_CHANGED = b"event: change\ndata:\n\n"
 class ConversationStream:
     """A reader of a conversation, counted while it is open."""
 
-    def __init__(self, services: Services, reader: Reader, places: Sequence[Place]) -> None:
+    def __init__(
+        self, services: Services, reader: Reader, places: Sequence[Place], route: str
+    ) -> None:
         """Raise if there are too many streams in one of the places."""
-        services.streams.require_room(places)
+        services.streams.require_room(places, route)
         self._context = dict(log.current())
         self._services = services
         self._reader = reader
@@ -54,10 +54,15 @@ class ListStream:
     """Tells when conversations of a tenant change, for at most `seconds`."""
 
     def __init__(
-        self, services: Services, reader: ListReader, places: Sequence[Place], seconds: float
+        self,
+        services: Services,
+        reader: ListReader,
+        places: Sequence[Place],
+        route: str,
+        seconds: float,
     ) -> None:
         """Raise if there are too many streams in one of the places."""
-        services.streams.require_room(places)
+        services.streams.require_room(places, route)
         self._services = services
         self._places = places
         self._reader = reader
@@ -110,7 +115,7 @@ class _Pieces:
 
     def write(self, data: bytes) -> None:
         self._bytes += len(data)
-        if self._bytes > UNREAD_BYTES:
+        if self._bytes > UNREAD_STREAM_BYTES:
             self._stream.close()
         else:
             self._pieces.put_nowait(data)
