@@ -37,7 +37,8 @@ create table runs (
     is_stopping     boolean     not null default false,
     attempt         integer     not null default 0,
     owner           uuid,
-    lease_until     timestamptz,
+    -- Renewed while its owner works on it.
+    lease_until     timestamptz not null default now() + interval '3 s',
     message_id      uuid,
     created_at      timestamptz not null default now(),
     constraint pk_runs primary key (tenant_id, id),
