@@ -132,7 +132,7 @@ async def test_every_address_is_checked(make_client: Any, monkeypatch: pytest.Mo
 
 
 async def test_http(make_client: Any) -> None:
-    """http is refused, unless the operator lists the host, or the host with this port."""
+    """Http is refused, unless the operator lists the host, or the host with this port."""
     counter = Counter()
     async with website(counter) as place:
         url = f"http://{place}/"
@@ -214,7 +214,7 @@ async def test_no_tls(make_client: Any) -> None:
 
     async def greet(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"220 mail.example ESMTP\r\n")
-        await writer.drain()
+        writer.close()
 
     server = await asyncio.start_server(greet, "127.0.0.1", 0)
     async with server:
