@@ -6,6 +6,7 @@ import signal
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -143,7 +144,7 @@ async def test_official_client_of_our_server(version: str, mode: str) -> None:
 async def test_handshake(make_client: Any) -> None:
     """The stateless form is tried first; then a handshake, whose session every request names."""
 
-    def answer(message: dict[str, Any], _: web.Request) -> Any:
+    def answer(message: dict[str, Any], _: web.BaseRequest) -> Any:
         if message["method"] != "initialize":
             return None
         result = {"protocolVersion": "2025-03-26", "capabilities": {}, "serverInfo": {}}
@@ -172,7 +173,7 @@ async def test_lost_session(make_client: Any) -> None:
     """A session that the server forgot is opened again, once, and the call is repeated."""
     lost = [False]
 
-    def answer(message: dict[str, Any], _: web.Request) -> Any:
+    def answer(message: dict[str, Any], _: web.BaseRequest) -> Any:
         if message["method"] == "initialize":
             result = {"protocolVersion": "2025-06-18", "capabilities": {}, "serverInfo": {}}
             body = {"jsonrpc": "2.0", "id": message["id"], "result": result}
@@ -198,7 +199,7 @@ async def test_stateless_headers(make_client: Any) -> None:
         "properties": {"region": {"type": "string", "x-mcp-header": "Region"}},
     }
 
-    def answer(message: dict[str, Any], _: web.Request) -> Any:
+    def answer(message: dict[str, Any], _: web.BaseRequest) -> Any:
         if message["method"] == "server/discover":
             return {"supportedVersions": ["2026-07-28"], "capabilities": {}}
         return None
@@ -227,15 +228,15 @@ async def hang(*_: Any) -> None:
     await asyncio.sleep(30)
 
 
-async def endless(_: dict[str, Any], request: web.Request) -> Any:
-    return await stream_events(request, endless=b'data: {"method":"notifications/message"}\n\n')
+async def endless(_: dict[str, Any], request: web.BaseRequest) -> Any:
+    return await stream_events(request, endless=b": comment\n" * 1000 + b"data: {}\n\n")
 
 
-async def endless_requests(_: dict[str, Any], request: web.Request) -> Any:
+async def endless_requests(_: dict[str, Any], request: web.BaseRequest) -> Any:
     return await stream_events(request, endless=b'data: {"id":1,"method":"ping"}\n\n')
 
 
-async def cut_stream(_: dict[str, Any], request: web.Request) -> Any:
+async def cut_stream(_: dict[str, Any], request: web.BaseRequest) -> Any:
     return await stream_events(request, b": hello\n\n", b'data: {"jsonrpc":"2.0",')
 
 
@@ -313,7 +314,7 @@ async def test_private_server(outbound: OutboundClient) -> None:
 async def test_stream_in_pieces(make_client: Any) -> None:
     """An answer in a stream is found in any pieces, after notifications and the server's ping."""
 
-    async def answer(message: dict[str, Any], request: web.Request) -> Any:
+    async def answer(message: dict[str, Any], request: web.BaseRequest) -> Any:
         if message.get("method") != "tools/call":
             return None
         result = {"content": [{"type": "text", "text": "přišlo"}]}
@@ -333,7 +334,7 @@ async def test_stream_in_pieces(make_client: Any) -> None:
 
 
 async def test_contents(make_client: Any) -> None:
-    """Text and embedded text are kept; images are mentioned; structured content is a last resort."""
+    """Text is kept, images are mentioned; structured content is a last resort."""
     results = [
         {
             "content": [
@@ -352,7 +353,7 @@ async def test_contents(make_client: Any) -> None:
         client = make_client(server.url)
         tool = await find_tool(client)
         for result in results:
-            server.answer = lambda _message, _request, result=result: result
+            server.answer = partial(lambda given, *_: given, result)
             found.append((await client.call(tool, {}, 20)).text)
     assert found == ["one\n(image left out)\ntwo", '{"speed":100}', ""]
 
@@ -374,7 +375,7 @@ async def test_listing(make_client: Any) -> None:
         {**TOOL, "description": None, "annotations": "nonsense", "title": 7},
     ]
 
-    def answer(message: dict[str, Any], _: web.Request) -> Any:
+    def answer(message: dict[str, Any], _: web.BaseRequest) -> Any:
         if message["method"] == "tools/list":
             more = {**TOOL, "name": f"look{message['id']}"}
             return {"tools": [*tools, more], "nextCursor": "again"}
@@ -486,9 +487,8 @@ async def test_life_of_a_program(
     pid, grandchild = map(int, first.split())
     assert pid == client._transport.pid
     os.kill(pid, signal.SIGKILL)
-    async with asyncio.timeout(60):
-        while client._transport.pid is not None:
-            await asyncio.sleep(0.01)
+    while client._transport.pid is not None:  # noqa: ASYNC110  # until the kernel has told us
+        await asyncio.sleep(0.01)
     assert await has_ended(grandchild)
     with pytest.raises(McpError) as raised:
         await client.call(tool, {}, 20)

@@ -6,7 +6,10 @@ import sys
 from pathlib import Path
 
 import orjson
+import pytest
 
+from hlas.agent.mcp.servers import McpServerError, check_headers
+from hlas.cli import mcp as commands
 from hlas.store.db import Database
 from hlas.tenants import tenants
 from mcp_scripts import ScriptedServer, serve
@@ -88,37 +91,40 @@ async def test_program(database_url: str, operators: Database) -> None:
     assert (await hlas(database_url, "list"))[1] == f"coverage  {command}\n"
 
 
-async def test_errors(database_url: str, operators: Database, tmp_path: Path) -> None:
-    """Every mistake is one line that says what is wrong, and never quotes a header."""
-    await tenants.add(operators, "Shop", "shop", [])
-    headers = tmp_path / "headers"
-    url = "https://tools.example.com/mcp"
-    for text, told in (
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
         ("secret-without-colon", "line 1: it is not `Name: value`"),
         ("Host: secret.example", "a header's name is invalid, or is set by Hlas itself"),
         ("mcp-session-id: secret", "a header's name is invalid, or is set by Hlas itself"),
         ("A b: secret", "a header's name is invalid"),
-        ("A: sécret", "a header's value is empty, too long or not visible ASCII"),
+        ("A: s\u00e9cret", "a header's value is empty, too long or not visible ASCII"),
         ("A:", "a header's value is empty"),
-    ):
-        headers.write_text(text, "utf-8")
-        code, out, err = await hlas(database_url, "add", "a", url, "--header-file", str(headers))
-        assert (code, out) == (1, "")
-        assert told in err
-        assert "cret" not in err
-        assert err.count("\n") == 1
+    ],
+)
+def test_headers(tmp_path: Path, text: str, told: str) -> None:
+    """A header that cannot be sent, or is ours, is refused without being quoted."""
+    file = tmp_path / "headers"
+    file.write_text(text, "utf-8")
+    with pytest.raises(McpServerError) as raised:
+        check_headers(commands.read_headers(file))
+    assert told in str(raised.value)
+    assert "cret" not in str(raised.value)
+
+
+async def test_errors(database_url: str, operators: Database, tmp_path: Path) -> None:
+    """Every mistake is one line that says what is wrong."""
+    await tenants.add(operators, "Shop", "shop", [])
+    url = "https://tools.example.com/mcp"
     for arguments, told in (
         (("add", "a"), "name either the server's URL or a --command"),
-        (("add", "a", url, "--command", "b"), "name either the server's URL or a --command"),
         (("add", "A!", url), "the name must be 1 to 31 characters of a-z, 0-9 and _"),
-        (("add", "a", "ftp://x"), "the address cannot be used: it is not an https address"),
-        (("add", "a", "--command", ""), "the command is empty"),
         (("add", "a", "--command", "'b"), "the command has an open quote"),
         (("test", "none"), "there is no server none; `hlas mcp list` shows all"),
     ):
         assert await hlas(database_url, *arguments) == (1, "", f"hlas: {told}\n")
+    headers = tmp_path / "headers"
     headers.write_text("A: b", "utf-8")
     unset = await hlas(database_url, "add", "a", url, "--header-file", str(headers), SECRETS_KEY="")
     assert unset[0] == 1
     assert unset[2].startswith("hlas: SECRETS_KEY: it must be set")
-    assert (await hlas(database_url, "list"))[1] == "No servers yet: `hlas mcp add`.\n"

@@ -26,7 +26,7 @@ TOOL = {
     "inputSchema": {"type": "object", "properties": {"place": {"type": "string"}}},
 }
 
-Answer = Callable[[dict[str, Any], web.Request], Any]
+Answer = Callable[[dict[str, Any], web.BaseRequest], Any]
 
 
 @dataclass
@@ -50,7 +50,7 @@ class ScriptedServer:
     def methods(self) -> list[str]:
         return [message.get("method", "") for message in self.asked]
 
-    async def __call__(self, request: web.Request) -> web.StreamResponse:
+    async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
         if request.method == "DELETE":
             self.asked.append({"method": "DELETE"})
             return web.Response()
@@ -95,7 +95,7 @@ async def serve(server: ScriptedServer) -> AsyncIterator[ScriptedServer]:
         await runner.cleanup()
 
 
-async def stream_events(request: web.Request, *events: bytes, endless: bytes = b"") -> Any:
+async def stream_events(request: web.BaseRequest, *events: bytes, endless: bytes = b"") -> Any:
     """Answer with a stream of events."""
     response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
     await response.prepare(request)
