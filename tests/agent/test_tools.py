@@ -25,6 +25,7 @@ from hlas.knowledge import entries
 from hlas.knowledge.entries import Entry
 from hlas.outbound.client import OutboundClient
 from hlas.store.db import Database
+from hlas.store.logins import Logins
 from hlas.store.vault import Vault
 from hlas.tenants import tenants
 from mcp_scripts import TOOL, ScriptedServer, serve
@@ -486,14 +487,22 @@ async def test_wrong_key(shop: Shop, database: Database, logs: io.BytesIO) -> No
         await toolbox.close()
 
 
-async def test_demo(make_shop: MakeShop, operators: Database) -> None:
+async def test_demo(
+    database_url: str, database: Database, operators: Database, make_shop: MakeShop
+) -> None:
     """The demo's agent looks up a street, a tariff and an answer, in Czech."""
-    shop: Shop = await make_shop("example")
-    await demo.load_demo(operators, shop.tenant_id)
-    await servers.add_program(operators, shop.tenant_id, demo.COVERAGE, demo.COVERAGE_COMMAND)
-    tools = await shop.open(*demo.TOOLS)
+    for _ in range(2):
+        await demo.ensure(Logins(database_url))
+    row = await operators.one(
+        "select s.* from agent_settings s join tenants t on t.id = s.tenant_id "
+        "where t.slug = 'demo'"
+    )
+    assert row is not None
+    shop: Shop = await make_shop("other")
+    shop.tenant_id = row["tenant_id"]
+    tools = await shop.open(*row["tools"])
     assert len(tools.definitions()) == 4
-    assert not any(tools.is_acting(name) for name in demo.TOOLS)
+    assert not any(tools.is_acting(name) for name in row["tools"])
     street = {"street": "ul. Kounicova 12", "city": "Brno"}
     covered = await call(tools, "coverage__get_localities", street)
     assert covered.text == "Kounicova, Brno: covered, fibre, up to 1000 Mb/s."
