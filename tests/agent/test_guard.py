@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from hlas.agent.canary import HELD, fold
+from hlas.agent.canary import fold
 from hlas.agent.guard import CanaryTripped, Guard
 from hlas.agent.links import LONGEST_HELD, REMOVED
 from hlas.agent.prompts import Passage
@@ -168,9 +168,9 @@ def show_until_tripped(pieces: list[str]) -> str | None:
 
 @pytest.mark.parametrize("text", SECRETS)
 def test_the_secret_trips_before_it_is_shown(text: str) -> None:
-    """Edge case 66: of the secret at most HELD - 1 letters are released, by any spelling."""
+    """Edge case 66: of the secret at most 3 letters are released, by any spelling."""
     plain = fold(CANARY)
-    parts = {spelling[i:][:HELD] for spelling in (plain, plain[::-1]) for i in range(29)}
+    parts = {spelling[i:][:4] for spelling in (plain, plain[::-1]) for i in range(29)}
     for pieces in ([text], list(text), [f"Well: {text}"], [*f"x {text}", " more"]):
         shown = show_until_tripped(pieces)
         assert shown is not None, text
