@@ -42,7 +42,7 @@ async def furnish(site: Site, operators: Database) -> str:
     )
     await operators.execute(
         "insert into spend (tenant_id, day, model, requests, amount) "
-        "select $1::text::uuid, current_date - n, 'model-' || n % 3, n, n * 200000000 "
+        "select $1::text::uuid, current_date - n, 'model-' || n % 3, n, n * 200000000::bigint "
         "from generate_series(0, 24) n union all "
         "select $1::text::uuid, current_date, 'large', 90, 4100000000",
         site.tenant_id,
