@@ -28,7 +28,7 @@ from hlas.agent.chat import ChatClient, Completion, ModelError, ToolCall
 from hlas.agent.guard import CanaryTripped, Guard
 from hlas.agent.models import Model
 from hlas.agent.prompts import Passage, Turn
-from hlas.agent.spend import BudgetUsedUp, Ledger, Payer
+from hlas.agent.spend import BudgetUsedUp, Ledger, Payer, Reservation
 from hlas.agent.tools import Caller, Toolbox, ToolResult, Tools
 from hlas.conversations import frames
 from hlas.errors import Unavailable
@@ -225,15 +225,23 @@ class Attempt:
             self._trip()
         finally:
             # Also when the visitor has stopped the answer: the books are kept to the end.
-            settling = (
-                means.ledger.release(reservation)
-                if is_free
-                else means.ledger.settle(reservation, model, tokens)
-            )
-            usage = await asyncio.shield(asyncio.ensure_future(settling))
-            self._usage += usage or Usage()
+            settling = self._settle(reservation, model, tokens, is_free=is_free)
+            await asyncio.shield(asyncio.ensure_future(settling))
             self._note("model", started, name=model.name, tokens=tokens)
         return completion
+
+    async def _settle(
+        self, reservation: Reservation, model: Model, tokens: chat.Tokens | None, *, is_free: bool
+    ) -> None:
+        ledger = self._means.ledger
+        try:
+            if is_free:
+                await ledger.release(reservation)
+            else:
+                self._usage += await ledger.settle(reservation, model, tokens)
+        except Unavailable:
+            # What is never settled counts in full.
+            self._usage += Usage(cost=reservation.amount)
 
     def _hear(self, piece: str) -> None:
         if self._said and self._is_first_piece and piece:
