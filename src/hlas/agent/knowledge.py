@@ -16,7 +16,7 @@ CONNECTIONS = 2
 STATEMENT_SECONDS = 0.5
 # Including the wait; after that the visitor gets the fallback sentence.
 ANSWER_SECONDS = 1.5
-# Of a visitor's messages in a row, so many of the last ones are answered.
+# How many of the latest unanswered messages are answered.
 QUESTIONS = 3
 
 

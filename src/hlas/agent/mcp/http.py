@@ -1,7 +1,7 @@
 """MCP over HTTP: each message is a POST, answered with JSON or a stream of events."""
 
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import orjson
 
@@ -20,6 +20,8 @@ from hlas.agent.mcp.protocol import (
 from hlas.outbound.client import OutboundClient, OutboundError, Response
 
 FAREWELL_SECONDS = 1.0
+# Of the server, while it answers ours: each makes us send one.
+MOST_REQUESTS = 8
 _SESSION = "Mcp-Session-Id"
 _HEADERS = {
     "Content-Type": "application/json",
@@ -111,11 +113,16 @@ class HttpTransport:
             return parse(await response.read())
         if kind != "text/event-stream":
             raise McpError("garbage", "the server answers neither with JSON nor with events")
+        requests = 0
         async for data in _read_events(response):
             message = parse(data)
             if is_request(message):
                 assert isinstance(message, dict)
-                await self.notify(answer_server(message), headers, seconds)
+                requests += 1
+                if requests > MOST_REQUESTS:
+                    raise McpError("garbage", "the server asks instead of answering")
+                with suppress(McpError):
+                    await self.notify(answer_server(message), headers, seconds)
             elif isinstance(message, dict) and message.get("id") == number:
                 return message
         raise McpError("cut", "the server ended its answer too early")
