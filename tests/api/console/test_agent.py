@@ -58,7 +58,7 @@ async def test_a_model_from_nothing_to_removed(site: Site, operators: Database) 
     moved = {"base_url": "https://evil.example", "model": "gpt-10", "revision": revision}
     refused = await browser.post("/models/gpt", **moved, **prices)
     assert (refused.status_code, "give its key again" in refused.text) == (409, True)
-    unpriced = await browser.post("/models/gpt", **moved, key="k")
+    unpriced = await browser.post("/models/gpt", **moved, key="other-key")
     assert unpriced.status_code == 422
     replaced = await browser.post("/models/gpt", **moved, key="other-key", is_free="on")
     assert replaced.status_code == 303
