@@ -119,23 +119,21 @@ async def test_official_stdio(make_client: Any, version: str) -> None:
     await use(client, listing)
 
 
-@pytest.mark.parametrize("mode", ["old", "auto", "legacy"])
-async def test_official_client_of_our_server(version: str, mode: str) -> None:
+async def test_official_clients_of_our_server(version: str) -> None:
     """The demo's server answers the official clients, in all their revisions."""
-    if (mode == "old") != version.startswith("1"):
-        pytest.skip("this client has no such mode")
     asked = orjson.dumps({"street": "Lidická 5", "city": "brno"}).decode()
     ours = (sys.executable, "-m", "hlas.demo.localities")
-    process = await asyncio.create_subprocess_exec(
-        *mcp_scripts.official(version, mcp_scripts.CLIENT, mode, asked, *ours),
-        stdout=asyncio.subprocess.PIPE,
-        env=mcp_scripts.environment(),
-    )
-    out, _ = await process.communicate()
-    agreed, names, text = orjson.loads(out)
-    assert agreed == ("2026-07-28" if mode == "auto" else "2025-11-25")
-    assert names == ["get_localities"]
-    assert text == "Lidická, Brno: covered, fibre, up to 1000 Mb/s."
+    for mode in ("old",) if version.startswith("1") else ("auto", "legacy"):
+        process = await asyncio.create_subprocess_exec(
+            *mcp_scripts.official(version, mcp_scripts.CLIENT, mode, asked, *ours),
+            stdout=asyncio.subprocess.PIPE,
+            env=mcp_scripts.environment(),
+        )
+        out, _ = await process.communicate()
+        agreed, names, text = orjson.loads(out)
+        assert agreed == ("2026-07-28" if mode == "auto" else "2025-11-25")
+        assert names == ["get_localities"]
+        assert text == "Lidická, Brno: covered, fibre, up to 1000 Mb/s."
 
 
 # Servers over HTTP that misbehave.
@@ -190,6 +188,37 @@ async def test_lost_session(make_client: Any) -> None:
         assert (await client.call(tool, {}, 20)).text == "seen"
         assert server.methods.count("tools/call") == 2
         assert server.methods.count("initialize") == 2
+
+
+async def test_odd_session(make_client: Any) -> None:
+    """A session's id that no header can carry is an error, and is not sent back."""
+
+    def answer(message: dict[str, Any], _: web.BaseRequest) -> Any:
+        if message["method"] != "initialize":
+            return None
+        result = {"protocolVersion": "2025-06-18", "capabilities": {}, "serverInfo": {}}
+        body = {"jsonrpc": "2.0", "id": message["id"], "result": result}
+        return web.json_response(body, headers={"Mcp-Session-Id": "a žluťoučký kůň"})
+
+    async with serve(ScriptedServer(answer)) as server:
+        with pytest.raises(McpError) as raised:
+            await make_client(server.url).list_tools(20)
+    assert raised.value.code == "garbage"
+
+
+async def test_slow_pages(make_client: Any) -> None:
+    """The time limit is that of the whole list, not of each page."""
+
+    async def answer(message: dict[str, Any], _: web.BaseRequest) -> Any:
+        if message.get("method") != "tools/list":
+            return None
+        await asyncio.sleep(0.3)
+        return {"tools": [TOOL], "nextCursor": "again"}
+
+    async with serve(ScriptedServer(answer)) as server:
+        with pytest.raises((TimeoutError, McpError)):
+            await make_client(server.url).list_tools(1)
+        assert server.methods.count("tools/list") < 8
 
 
 async def test_stateless_headers(make_client: Any) -> None:
@@ -519,6 +548,7 @@ async def has_ended(pid: int) -> bool:
         ("def reply(_):\n    while True: print('noise' * 100, flush=True)", "ended"),
         ('def reply(_):\n    while True: print(\'{"method": "note"}\', flush=True)', "ended"),
         ("def reply(_): print('[]', flush=True); sys.exit(1)", "ended"),
+        ('def reply(_): print(\'{"id": [1], "result": {}}\', flush=True); sys.exit(1)', "ended"),
     ],
 )
 async def test_faults_of_a_program(make_client: Any, tmp_path: Path, text: str, code: str) -> None:

@@ -6,17 +6,18 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Any
+from uuid import UUID
 
 import pytest
+import pytest_asyncio
 import uuid_utils
 
 import drafts
-from administration import make_desk
 from factories import Live, Site, make_site
 from hlas.agent import Agent, Answer, Listener, Question, runner
 from hlas.agent.runner import FALLBACK, MOST_ATTEMPTS, Runner
+from hlas.conversations import conversations, runs
 from hlas.conversations import live as lives
-from hlas.conversations import runs
 from hlas.errors import Unavailable
 from hlas.observe.metrics import Metrics
 from hlas.operators import sign_ins
@@ -266,13 +267,6 @@ async def test_blank_answer(
         assert seconds > 0
 
 
-@pytest.fixture
-def agent(live_server: Live) -> ScriptedAgent:
-    services: Services = live_server.app.state.services
-    scripted = services.runner._agent = ScriptedAgent()
-    return scripted
-
-
 async def until_cancelled(operators: Database, site: Site) -> None:
     running = site.live.app.state.services.runner._tasks
     async with asyncio.timeout(30):
@@ -284,45 +278,36 @@ async def until_cancelled(operators: Database, site: Site) -> None:
     assert [row["state"] for row in rows] == ["cancelled"]
 
 
-async def until_asked(agent: ScriptedAgent) -> None:
-    async with asyncio.timeout(30):
-        while not agent.requests:  # noqa: ASYNC110  # there is no event
-            await asyncio.sleep(0.01)
-
-
-async def test_closed_in_mid_answer(
-    live_server: Live, operators: Database, agent: ScriptedAgent
-) -> None:
-    """A conversation that is closed costs no more: its run ends."""
-    site = await make_site(live_server, operators, handler="agent")
-    desk = await make_desk(live_server, operators, site.slug)
-    await site.send("say 300 words in 600 s")
-    await until_asked(agent)
-    path = f"/tenants/{site.slug}/conversations/{site.conversation_id}/close"
-    assert (await desk.ask("POST", path)).status_code == 200
-    await until_cancelled(operators, site)
-
-
-async def test_disabled_in_mid_answer(
-    live_server: Live,
-    operators: Database,
-    agent: ScriptedAgent,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """A tenant that is disabled costs no more; enabled again, it answers those who ask again."""
-    # Not found out by the look every 15 s.
+@pytest_asyncio.fixture
+async def speaking(live_server: Live, operators: Database, monkeypatch: pytest.MonkeyPatch) -> Site:
+    """A visitor whose answer is being made, slowly."""
+    services: Services = live_server.app.state.services
+    agent = services.runner._agent = ScriptedAgent()
+    # What happens is not found out by the look every 15 s.
     monkeypatch.setattr(lives, "KEEP_ALIVE_SECONDS", 3600.0)
     site = await make_site(live_server, operators, handler="agent")
     await site.send("say 300 words in 600 s")
-    await until_asked(agent)
     # The runner looks at a run when its answer takes long, and when the worker begins to poll.
     async with asyncio.timeout(30):
-        while live_server.app.state.services.live._position is None:  # noqa: ASYNC110  # no event
+        while not agent.requests or services.live._position is None:  # noqa: ASYNC110  # no event
             await asyncio.sleep(0.01)
     await asyncio.sleep(0.5)
-    await tenants.set_active(operators, site.slug, active=False)
-    await until_cancelled(operators, site)
-    live_server.app.state.services.runner._agent = ReadyAgent()
-    await tenants.set_active(operators, site.slug, active=True)
-    answer = await live_server.client.post("/widget/messages/assistant", headers=site.headers())
+    return site
+
+
+async def test_closed_in_mid_answer(speaking: Site, operators: Database) -> None:
+    """A conversation that is closed costs no more: its run ends, wherever it was closed."""
+    ids = UUID(speaking.tenant_id), UUID(speaking.conversation_id)
+    await conversations.close(operators, *ids)
+    await until_cancelled(operators, speaking)
+
+
+async def test_disabled_in_mid_answer(speaking: Site, operators: Database) -> None:
+    """A tenant that is disabled costs no more; enabled again, it answers those who ask again."""
+    await tenants.set_active(operators, speaking.slug, active=False)
+    await until_cancelled(operators, speaking)
+    live = speaking.live
+    live.app.state.services.runner._agent = ReadyAgent()
+    await tenants.set_active(operators, speaking.slug, active=True)
+    answer = await live.client.post("/widget/messages/assistant", headers=speaking.headers())
     assert (answer.status_code, answer.json()["text"]) == (200, RESUMED)

@@ -376,7 +376,8 @@ class Attempt:
         return tuple(Source(one.number, one.title, one.url) for one in self._guard.cited)
 
     def _make_answer(self) -> Answer:
-        cited = (one.entry_id for one in self._guard.cited if one.entry_id)
+        # Products are cited, too, and are no entries.
+        cited = (one.entry_id for one in self._guard.cited if _is_entry(one.entry_id))
         answer = Answer(
             self._said,
             "agent",
@@ -426,6 +427,10 @@ def _parse(arguments: str) -> dict[str, object] | None:
     except orjson.JSONDecodeError:
         return None
     return parsed if isinstance(parsed, dict) else None
+
+
+def _is_entry(passage_id: str) -> bool:
+    return ":" not in passage_id
 
 
 def _name_of(definition: dict[str, object]) -> str:

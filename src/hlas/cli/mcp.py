@@ -18,7 +18,7 @@ from hlas.store.vault import Vault
 from hlas.tenants import tenants
 
 mcp = typer.Typer(
-    help="MCP servers whose tools a tenant's agent may use.",
+    help="MCP servers, whose tools a tenant's agent may use.",
     no_args_is_help=True,
 )
 

@@ -35,7 +35,7 @@ class StdioTransport:
         self._command = tuple(command)
         self._process: asyncio.subprocess.Process | None = None
         self._reader: asyncio.Task[None] | None = None
-        self._waiting: dict[object, asyncio.Future[Json]] = {}
+        self._waiting: dict[int, asyncio.Future[Json]] = {}
         self._unasked = 0
         self._next_start = 0.0
         self._starting = asyncio.Lock()
@@ -165,7 +165,8 @@ class StdioTransport:
             with suppress(McpError):
                 self._put(process, answer_server(message))
             return
-        answer = self._waiting.get(message.get("id")) if isinstance(message, dict) else None
+        number = message.get("id") if isinstance(message, dict) else None
+        answer = self._waiting.get(number) if isinstance(number, int) else None
         if answer is not None and not answer.done():
             self._unasked = 0
             answer.set_result(message)
