@@ -7,7 +7,7 @@ from uuid import UUID, uuid4
 import pytest
 from fastapi.routing import iter_route_contexts
 
-from administration import Desk, add_model, dump_state, make_desk
+from administration import Desk, add_model, add_product, add_server, dump_state, make_desk
 from factories import Live, Site, make_site
 from hlas.api.admin import access
 from hlas.errors import InvalidAdminKey
@@ -27,6 +27,8 @@ BODIES: dict[tuple[str, str], dict[str, Any]] = {
     ("POST", "/admin/tenants/{slug}/domains"): {"domain": "evil.example"},
     ("PATCH", "/admin/tenants/{slug}/agent"): {"instructions": "taken over"},
     ("POST", "/admin/models"): FREE_MODEL,
+    ("POST", "/admin/tenants/{slug}/mcp"): {"name": "x", "url": "https://mcp.example"},
+    ("PUT", "/admin/tenants/{slug}/products"): {"products": [{"sku": "x", "name": "x"}]},
     ("PATCH", "/admin/models/{model}"): {"model": "taken over"},
     ("POST", "/admin/tenants/{slug}/visitor-keys"): {},
     ("POST", "/admin/tenants/{slug}/knowledge"): {"question": "q", "answer": "a"},
@@ -48,7 +50,7 @@ def admin_routes(live: Live) -> Iterator[tuple[str, str, Any]]:
 async def ask(
     live: Live, method: str, template: str, places: dict[str, str], key: str | None
 ) -> tuple[int, str]:
-    path = template.format(**places)
+    path = template.replace(":path}", "}").format(**places)
     headers = {"If-Match": "*"} | ({} if key is None else {"Authorization": f"Bearer {key}"})
     query = (
         {"domain": "https://evil.example"} if (method, path[-8:]) == ("DELETE", "/domains") else {}
@@ -69,6 +71,8 @@ async def places_of(site: Site, operators: Database) -> dict[str, str]:
         "entry_id": str(added.id),
         "kid": key.kid,
         "model": await add_model(operators),
+        "name": await add_server(operators, site.tenant_id),
+        "sku": await add_product(operators, site.tenant_id),
     }
 
 
@@ -118,6 +122,8 @@ async def test_a_tenants_key_reaches_that_tenant_alone(
         "entry_id": NOWHERE,
         "kid": "0" * 16,
         "model": "no-such",
+        "name": "no_such",
+        "sku": "no-such",
     }
     crossed = {**places, "slug": own.slug}
     before = await dump_state(operators)
@@ -127,7 +133,10 @@ async def test_a_tenants_key_reaches_that_tenant_alone(
         found = await ask(live_server, method, path, places, desk.key)
         assert found[0] in {403, 404}, (method, path, found)
         assert found == await ask(live_server, method, path, missing, desk.key), (method, path)
-        if any(place in path for place in ("{conversation_id}", "{entry_id}", "{kid}")):
+        if any(
+            place in path
+            for place in ("{conversation_id}", "{entry_id}", "{kid}", "{name}", "{sku")
+        ):
             assert (await ask(live_server, method, path, crossed, desk.key))[0] == 404, path
     assert await dump_state(operators) == before
 
