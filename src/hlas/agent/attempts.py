@@ -387,6 +387,16 @@ class Attempt:
         )
         return self.complete(answer, None)
 
+    def show_messages(self) -> list[dict[str, object]]:
+        """The prompt and what followed, without its secret."""
+        canary = self._assignment.canary
+        return [
+            {**one, "content": one["content"].replace(canary, "(secret)")}
+            if isinstance(one["content"], str)
+            else one
+            for one in self.messages
+        ]
+
     def complete(self, answer: Answer, reason: Reason | None) -> Answer:
         """With what was tried and paid."""
         may_trace = self._assignment.settings.is_debug and self._question.options.debug

@@ -77,8 +77,13 @@ class ModelAgent:
         seconds = time.perf_counter() - started
         if attempt is None:
             return Trial(answer, (), (), (), seconds)
-        steps = tuple(attempt.trace)
-        return Trial(answer, tuple(attempt.messages), tuple(attempt.passages), steps, seconds)
+        return Trial(
+            answer,
+            tuple(attempt.show_messages()),
+            tuple(attempt.passages),
+            tuple(attempt.trace),
+            seconds,
+        )
 
     async def _try(self, question: Question, listener: Listener) -> tuple[Answer, "Attempt | None"]:
         try:
