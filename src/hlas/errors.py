@@ -1,5 +1,6 @@
 """Every error as a class: status, stable code, and as docstring the message that users read."""
 
+from collections.abc import Sequence
 from typing import ClassVar, TypedDict
 
 
@@ -487,8 +488,49 @@ class TooManyMcpServers(TenantError):
     code = "too_many_mcp_servers"
 
 
-class SecretsKeyMissing(HlasError):
-    """This service has no SECRETS_KEY, so it cannot store secrets; ask its operator."""
+class ModelNotFound(TenantError):
+    """There is no such model."""
+
+    status = 404
+    code = "model_not_found"
+
+
+class ModelTaken(TenantError):
+    """A model with this name already exists."""
 
     status = 409
-    code = "secrets_key_missing"
+    code = "model_taken"
+
+
+class ModelInUse(TenantError):
+    """Tenants use this model; choose another one for them first."""
+
+    status = 409
+    code = "model_in_use"
+
+    def __init__(self, name: str, tenants: Sequence[str]) -> None:
+        super().__init__(
+            f"{name} is used by {', '.join(tenants)}; choose another model there first"
+        )
+        self.extra = {"tenants": list(tenants)}
+
+
+class PriceUnknown(TenantError):
+    """The price of this model is not known; give it, or declare the model free."""
+
+    status = 422
+    code = "price_unknown"
+
+
+class KeyNeeded(TenantError):
+    """The address of the model changes; give its key again."""
+
+    status = 422
+    code = "key_needed"
+
+
+class VaultShut(TenantError):
+    """Keys of providers and servers cannot be stored or read with the present SECRETS_KEY."""
+
+    status = 409
+    code = "vault_shut"

@@ -7,8 +7,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 import asyncpg
 import uuid_utils
 
-from hlas.agent import Agent
-from hlas.agent import knowledge as knowledge_agent
+from hlas.agent.loop import ModelAgent, open_agent
 from hlas.agent.runner import TICK_SECONDS as RUNS_SECONDS
 from hlas.agent.runner import Runner
 from hlas.agent.spend import FORGET_SECONDS as FORGET_RESERVATIONS_SECONDS
@@ -38,6 +37,7 @@ from hlas.settings import Settings
 from hlas.store import migrations
 from hlas.store.db import Database, check_role
 from hlas.store.logins import APPLICATION, OPERATOR, TENANT_ADMIN, Logins
+from hlas.store.vault import Vault
 from hlas.store.writer import Writer
 from hlas.visitors import keys
 from hlas.visitors.sessions import Origins
@@ -59,16 +59,15 @@ class Services:
     """Limits and tokens exist from the start; what needs the database exists while it is open."""
 
     database: Database
-    agents: Database
     operators: Database
-    # For leases and streams: short statements that must not wait for long ones.
+    # For leases, streams and money: short statements that must not wait for long ones.
     live_operators: Database
     tenant_admins: Database
     writer: Writer
     runner: Runner
     origins: Origins
     known_secrets: KnownSecrets
-    agent: Agent
+    agent: ModelAgent
 
     def __init__(self, settings: Settings, database_url: str) -> None:
         self.settings = settings
@@ -78,6 +77,7 @@ class Services:
         self.tokens = Tokens(
             keys.from_settings(settings), ttl_seconds=settings.widget_session_ttl_minutes * 60
         )
+        self.vault = Vault.from_settings(settings)
         self.limiter = self._make_limiter()
         self.gate = Gate(settings, self.limiter, self.metrics)
         self.readiness = Shared(self._is_ready)
@@ -120,18 +120,13 @@ class Services:
             await _check_role(self.tenant_admins, logins.role(TENANT_ADMIN))
             self.origins = Origins(self.database)
             self.known_secrets = KnownSecrets(self.operators)
-            self.agents = await Database.open(
-                logins,
-                APPLICATION,
-                size=knowledge_agent.CONNECTIONS,
-                statement_seconds=knowledge_agent.STATEMENT_SECONDS,
-            )
-            stack.push_async_callback(self.agents.close)
-            self.agent = knowledge_agent.KnowledgeAgent(self.agents)
             self.live_operators = await Database.open(
                 logins, OPERATOR, size=LIVE_CONNECTIONS, statement_seconds=LIVE_STATEMENT_SECONDS
             )
             stack.push_async_callback(self.live_operators.close)
+            self.agent = await stack.enter_async_context(
+                open_agent(logins, settings, self.live_operators, self.metrics)
+            )
             self.live.connect(
                 self.database,
                 self.live_operators,

@@ -142,13 +142,13 @@ class Settings(BaseSettings):
         description="secret that signs visitors' tokens, at least 32 bytes; empty: generated once "
         "and stored in DATA_DIR; required with DATABASE_URL",
     )
-    widget_session_jwt_secrets: Annotated[
-        tuple[str, ...], NoDecode, BeforeValidator(_split)
-    ] = Field(
-        (),
-        repr=False,
-        description="several signing secrets for rotation, comma-separated, newest first: the "
-        "first signs, all verify; replaces WIDGET_SESSION_JWT_SECRET",
+    widget_session_jwt_secrets: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split)] = (
+        Field(
+            (),
+            repr=False,
+            description="several signing secrets for rotation, comma-separated, newest first: the "
+            "first signs, all verify; replaces WIDGET_SESSION_JWT_SECRET",
+        )
     )
     secrets_key: Annotated[str, AfterValidator(_check_secret)] = Field(
         "",

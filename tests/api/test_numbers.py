@@ -14,7 +14,7 @@ from uuid import UUID
 import pytest
 from fastapi.routing import iter_route_contexts
 
-from administration import make_desk
+from administration import add_model, make_desk
 from browsers import Browser, make_browser
 from factories import Live, Site
 from hlas.knowledge import entries
@@ -69,6 +69,7 @@ async def places_of(site: Site, operators: Database) -> dict[str, str]:
         "conversation_id": site.conversation_id,
         "entry_id": str(entry.id),
         "kid": key.kid,
+        "model": await add_model(operators),
         "rest:path": "nowhere",
     }
 

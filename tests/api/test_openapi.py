@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from schemathesis import checks
 from schemathesis.specs.openapi import checks as described
 
-from administration import make_desk
+from administration import add_model, make_desk
 from factories import Live, Site, make_settings
 from hlas.app import create_app
 from hlas.knowledge import entries
@@ -106,7 +106,7 @@ CHECKS = [
     described.response_schema_conformance,
 ]
 # These would remove what the other operations need.
-FAREWELLS = {("delete", "/admin/tenants/{slug}")}
+FAREWELLS = {("delete", "/admin/tenants/{slug}"), ("delete", "/admin/models/{model}")}
 
 
 def paths(prefix: str) -> list[str]:
@@ -127,6 +127,7 @@ async def _fuzz_admin(site: Site, operators: Database, examples: int) -> None:
         "slug": site.slug,
         "conversation_id": site.conversation_id,
         "entry_id": str(entry.id),
+        "model": await add_model(operators),
     }
     for slug in (None, site.slug):
         desk = await make_desk(site.live, operators, slug)

@@ -223,6 +223,7 @@ LOOKS: dict[str, tuple[Any, ...]] = {
     "title": ("", "x" * 61, "a\x00", "a\nb", "a\x1b[2J", "a\u202eb", "a\u2028", ["x"], {"a": 1}),
     "suggestions": (["x"] * 7, [""], ["a\nb"], "x", [["x"]], [1], ["x" * 81]),
     "greeting": ("", "a\x00b", "x" * 501, 5),
+    "notice": ("", "a\nb", "a\u202eb", "x" * 121, ["x"]),
     "onclick": ("alert(1)",),
     "__proto__": ({"a": 1},),
     "constructor": ("x",),

@@ -131,7 +131,7 @@ async def test_configuration_is_never_trusted(context: BrowserContext, shop: Sho
     visitor = await arrive_without_policy(context, shop)
     for text in PAYLOADS:
         names = ("title", "subtitle", "greeting", "placeholder", "launcher", "language", "color")
-        looks: dict[str, object] = dict.fromkeys(names, text)
+        looks: dict[str, object] = dict.fromkeys((*names, "notice"), text)
         looks |= dict.fromkeys(("color_text", "position", "theme", "z_index", "privacy_url"), text)
         looks["suggestions"] = [text, 7, None, {"a": 1}, text * 100]
         await shop.dress(looks)
@@ -156,5 +156,5 @@ async def test_configuration_is_never_trusted(context: BrowserContext, shop: Sho
     await visitor.page.evaluate("hlas.reset()")
     await visitor.open()
     await expect(visitor.panel).to_contain_text("Hello! How can we help you?")
-    await expect(visitor.page.locator("hlas-chat dialog > a")).to_be_hidden()
+    await expect(visitor.page.locator("hlas-chat footer > a")).to_be_hidden()
     await nothing_ran(visitor)

@@ -133,7 +133,7 @@ async def test_a_growing_answer_is_announced_once(
     await expect(answer(visitor)).to_contain_text("with you by ")
     # Sentences that come together are announced together.
     assert await visitor.page.evaluate("said.join(' ')") == (
-        "Your parcel is on its way, see https://example.com/track. It left on Monday."
+        "Thinking… Your parcel is on its way, see https://example.com/track. It left on Monday."
     )
     await expect(row).to_have_attribute("aria-live", "off")
     speaker.say(TEXT[HALF:])
@@ -141,7 +141,7 @@ async def test_a_growing_answer_is_announced_once(
     await visitor.settled()
     said = await visitor.page.evaluate("said")
     assert " ".join(said) == (
-        "Your parcel is on its way, see https://example.com/track. It left on Monday. "
+        "Thinking… Your parcel is on its way, see https://example.com/track. It left on Monday. "
         "It will be with you by Friday. Is there anything else? Dr. "
         "Novák in room 2.5 is glad to help"
     )

@@ -235,7 +235,7 @@ async def test_a_slow_ranking_is_cancelled(
 async def test_the_server_cancels_statements(site: Site) -> None:
     """Edge case 51: the server cancels a statement by itself, also for a killed worker."""
     services = site.live.app.state.services
-    for database in (services.agents, services.database):
+    for database in (services.agent.means.agents, services.database):
         row = await database.one("select current_setting('statement_timeout') as told")
         assert row["told"] == "5s"
 

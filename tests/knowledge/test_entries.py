@@ -9,8 +9,8 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from factories import MakeLogins, url_of
-from hlas.demo import tenant as demo
 from hlas.agent.knowledge import THRESHOLD
+from hlas.demo import tenant as demo
 from hlas.errors import TooManyEntries
 from hlas.knowledge import entries
 from hlas.knowledge.entries import Entry, KnowledgeError, Saved

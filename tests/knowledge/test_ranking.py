@@ -2,9 +2,9 @@
 
 import pytest
 
-from hlas.demo import tenant as demo
 from hlas.agent import Question
 from hlas.agent.knowledge import KnowledgeAgent
+from hlas.demo import tenant as demo
 from hlas.knowledge import entries
 from hlas.knowledge.language import detect, fold
 from hlas.store.db import Database

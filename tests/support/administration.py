@@ -9,8 +9,11 @@ from typing import Any
 import httpx
 
 from factories import Live
+from hlas.agent import models
+from hlas.agent.models import NewModel
 from hlas.operators import administrators
 from hlas.store.db import Database
+from hlas.store.vault import Vault
 
 
 @dataclass
@@ -43,6 +46,12 @@ async def make_desk(live: Live, operators: Database, slug: str | None = None) ->
     """Create an operator's desk, or that of a tenant's own administrator."""
     added, key = await administrators.add(operators, "Ada", slug)
     return Desk(live, key, added.prefix)
+
+
+async def add_model(operators: Database, name: str = "tiny") -> str:
+    """A free model at an address where nothing listens; its name."""
+    new = NewModel(name=name, base_url="http://127.0.0.1:1/v1", model=name, is_free=True)
+    return (await models.add(operators, Vault(""), new)).name
 
 
 async def audit_of(operators: Database) -> list[tuple[str, str, str]]:
@@ -81,6 +90,8 @@ async def dump_state(operators: Database) -> dict[str, Any]:
         "messages",
         "knowledge",
         "visitor_keys",
+        "models",
+        "agent_settings",
         "events",
     )
     return {

@@ -25,9 +25,7 @@ AGENT = Change(actor="agent")
 NOTHING_FOUND = "Nothing was found. Try other words once, or say that you do not know."
 PERSON_ASKED = "A person was asked to join. Tell the visitor that somebody will answer here."
 
-Query = Annotated[
-    str, Field(min_length=1, max_length=LONGEST_QUERY), AfterValidator(storable)
-]
+Query = Annotated[str, Field(min_length=1, max_length=LONGEST_QUERY), AfterValidator(storable)]
 OnHandOver = Callable[[Caller, str], Awaitable[None]]
 
 

@@ -3,6 +3,7 @@
 import csv
 import io
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 
 from hlas.agent.products import (
@@ -61,22 +62,22 @@ def parse(name: str, data: bytes) -> list[Product]:
 
 def find_problem(product: Product) -> str | None:
     """What is wrong with a product, as a sentence without its subject."""
-    if not product.sku:
-        return "the sku is empty"
-    if not product.name:
-        return "the name is empty"
-    if not product.sku.isprintable() or not product.name.isprintable():
-        return "the sku or the name has a control character"
-    for column, longest in COLUMNS.items():
-        if len(getattr(product, column)) > longest:
-            return f"the {column} is longer than {longest} characters"
-    if product.url and Destination.parse(product.url) is None:
-        return "the url is not an http or https address"
-    if len(product.attributes) > MOST_ATTRIBUTES:
-        return f"there are more than {MOST_ATTRIBUTES} other columns"
-    if any(len(text) > LONGEST_ATTRIBUTE for text in product.attributes.values()):
-        return f"a cell of another column is longer than {LONGEST_ATTRIBUTE} characters"
-    return None
+    texts = asdict(product)
+    too_long = (column for column, longest in COLUMNS.items() if len(texts[column]) > longest)
+    what = None
+    if not product.sku or not product.name:
+        what = "the sku or the name is empty"
+    elif not product.sku.isprintable() or not product.name.isprintable():
+        what = "the sku or the name has a control character"
+    elif column := next(too_long, None):
+        what = f"the {column} is longer than {COLUMNS[column]} characters"
+    elif product.url and Destination.parse(product.url) is None:
+        what = "the url is not an http or https address"
+    elif len(product.attributes) > MOST_ATTRIBUTES:
+        what = f"there are more than {MOST_ATTRIBUTES} other columns"
+    elif any(len(text) > LONGEST_ATTRIBUTE for text in product.attributes.values()):
+        what = f"a cell of another column is longer than {LONGEST_ATTRIBUTE} characters"
+    return what
 
 
 def _decode(name: str, data: bytes) -> str:
@@ -129,7 +130,5 @@ def _name_cells(name: str, line: int, columns: list[str], row: list[str]) -> dic
 
 def _make_product(cells: dict[str, str]) -> Product:
     known = {column: cells.get(column, "") for column in COLUMNS}
-    attributes = {
-        column: text for column, text in cells.items() if column not in COLUMNS and text
-    }
+    attributes = {column: text for column, text in cells.items() if column not in COLUMNS and text}
     return Product(**known, attributes=attributes)

@@ -33,8 +33,6 @@ THRESHOLD = 0.4
 class ProductError(TenantError):
     """The products cannot be changed this way."""
 
-    code = "invalid_products"
-
 
 @dataclass(frozen=True, slots=True)
 class Product:

@@ -121,10 +121,11 @@ class Ledger:
     ) -> Reservation:
         """Reserve the most that a request can cost; raises BudgetUsedUp. Call it before sending.
 
-        A body has at least as many bytes as its text has tokens: no token stands for less than a
-        byte of text. What chat templates add is less than what JSON adds: a few tokens around a
-        message, where `{"role":"user","content":""},` has 29 bytes, and a preamble of some hundred
-        tokens for tools, whose schemas and our instructions have 3 to 4 bytes for a token.
+        A body has at least as many bytes as its text has tokens: it is text only, without images,
+        and no token stands for less than a byte. What chat templates add is less than what JSON
+        adds: a few tokens around a message, where `{"role":"user","content":""},` has 29 bytes, and
+        a preamble of some hundred tokens for tools, whose schemas, like our instructions, have 3 to
+        4 bytes for a token.
         """
         amount = min(model.price(len(body), max_tokens), LARGEST_AMOUNT)
         reservation = Reservation(

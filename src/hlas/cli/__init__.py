@@ -29,6 +29,11 @@ COMMANDS = {
     "visitor-key": "visitor_keys",
     "admin-key": "admin",
     "knowledge": "knowledge",
+    "evaluate": "evaluate",
+    "product": "products",
+    "mcp": "mcp",
+    "model": "models",
+    "agent": "agent",
     "secret": "secrets",
     "spend": "spend",
 }

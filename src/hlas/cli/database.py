@@ -2,16 +2,18 @@
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Annotated, TypeVar
 
 import asyncpg
 import orjson
 import typer
+from pydantic import BaseModel, ValidationError
 
 from hlas import log
 from hlas import settings as configuration
+from hlas.errors import TenantError
 from hlas.settings import ConfigurationError, Settings
 from hlas.store import embedded, migrations
 from hlas.store.db import Database, connect
@@ -19,6 +21,7 @@ from hlas.store.embedded.cluster import locate
 from hlas.store.logins import OPERATOR, Logins
 
 Result = TypeVar("Result")
+Content = TypeVar("Content", bound=BaseModel)
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
@@ -97,6 +100,16 @@ def with_operators(work: Callable[[Database], Awaitable[Result]], *, make: bool 
         logins = Logins.from_settings(settings, url)
         upgrade(logins)
         return asyncio.run(run(logins))
+
+
+def validate(kind: type[Content], given: Mapping[str, object]) -> Content:
+    """Check options; the first problem is an error of one line."""
+    try:
+        return kind.model_validate(given)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        name = str(first["loc"][0]).replace("_", " ") if first["loc"] else ""
+        raise TenantError(f"{name}: {first['msg']}" if name else first["msg"]) from None
 
 
 def show(value: object, *, as_json: bool, text: str) -> None:

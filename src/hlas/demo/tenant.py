@@ -1,8 +1,10 @@
-"""The demo tenant: a small internet provider with knowledge in Czech and English."""
+"""The demo tenant: a small internet provider with knowledge and products in Czech and English."""
 
 from pathlib import Path
 from uuid import UUID
 
+from hlas.agent import product_files, products
+from hlas.agent.mcp import servers
 from hlas.knowledge import entries as knowledge
 from hlas.knowledge import files
 from hlas.knowledge.entries import Entry
@@ -18,6 +20,15 @@ HERE = Path(__file__).parent
 SLUG = "demo"
 DOMAINS = ["localhost", "127.0.0.1", "[::1]"]
 FIRST_RUN = Change(actor="first run")
+
+# Every worker starts it when the agent looks up a street; `python` is the one that runs Hlas.
+COVERAGE = "coverage"
+COVERAGE_COMMAND = ("python", "-m", "hlas.demo.localities")
+TOOLS = ["search_knowledge", "get_product", "hand_over", f"{COVERAGE}__get_localities"]
+ALLOW_TOOLS = (
+    "insert into agent_settings (tenant_id, tools) values ($1, $2) "
+    "on conflict (tenant_id) do update set tools = excluded.tools"
+)
 
 # Events remain after their tenant is removed, so a removed demo tenant is not made again.
 MADE_BEFORE = "select 1 from events where action = 'tenant.add' and target = $1 limit 1"
@@ -52,13 +63,23 @@ async def ensure(logins: Logins) -> None:
             change=FIRST_RUN,
         )
         await load_demo(operators, made.id)
+        await servers.add_program(operators, made.id, COVERAGE, COVERAGE_COMMAND, FIRST_RUN)
+        await operators.execute(ALLOW_TOOLS, made.id, TOOLS)
     finally:
         await operators.close()
 
 
 async def load_demo(operators: Database, tenant_id: UUID) -> None:
-    """Import the demo tenant's knowledge."""
+    """Import the demo tenant's knowledge and products."""
     entries = read_entries()
     await knowledge.save(
         operators, tenant_id, entries, source="demo", replace=True, change=FIRST_RUN
+    )
+    await products.save(
+        operators,
+        tenant_id,
+        product_files.read(HERE / "products.csv"),
+        source="demo",
+        replace=True,
+        change=FIRST_RUN,
     )

@@ -26,6 +26,7 @@ class Looks(BaseModel):
     position: Literal["left", "right"] | None = None
     theme: Literal["auto", "light", "dark"] | None = None
     z_index: Annotated[int, Field(ge=0, le=999_999_999)] | None = None
+    notice: Annotated[Line, Field(min_length=1, max_length=120)] | None = None
     privacy_url: (
         Annotated[Line, Field(max_length=500, pattern=r"^[Hh][Tt][Tt][Pp][Ss]?://\S+$")] | None
     ) = None

@@ -3,6 +3,28 @@ declare module "*.css" {
   export default text;
 }
 
+/** One message in the widget. */
+interface Item {
+  role: string;
+  text: string;
+  at: number;
+  /** Which conversation of this page it belongs to. */
+  part: number;
+  key?: string;
+  seq?: number;
+  state?: "sending" | "waiting" | "failed";
+  /** The message's id while its text is growing. */
+  live?: string | undefined;
+  meta?: any;
+  /** How much of a text that grew is announced. */
+  said?: string;
+  /** The text in the node. */
+  shown?: string | undefined;
+  node?: any;
+  /** The node that asks for consent. */
+  ask?: any;
+}
+
 interface Window {
   hlas: HTMLElement;
 }

@@ -7,7 +7,7 @@ from uuid import UUID, uuid4
 import pytest
 from fastapi.routing import iter_route_contexts
 
-from administration import Desk, dump_state, make_desk
+from administration import Desk, add_model, dump_state, make_desk
 from factories import Live, Site, make_site
 from hlas.api.admin import access
 from hlas.errors import InvalidAdminKey
@@ -20,10 +20,14 @@ from hlas.tenants.audit import SERVICE
 from hlas.visitors import identities
 
 NOWHERE = str(uuid4())
+FREE_MODEL = {"name": "x", "base_url": "http://127.0.0.1:1", "model": "x", "is_free": True}
 BODIES: dict[tuple[str, str], dict[str, Any]] = {
     ("POST", "/admin/tenants"): {"name": "X", "slug": "x"},
     ("PATCH", "/admin/tenants/{slug}"): {"name": "taken over"},
     ("POST", "/admin/tenants/{slug}/domains"): {"domain": "evil.example"},
+    ("PATCH", "/admin/tenants/{slug}/agent"): {"instructions": "taken over"},
+    ("POST", "/admin/models"): FREE_MODEL,
+    ("PATCH", "/admin/models/{model}"): {"model": "taken over"},
     ("POST", "/admin/tenants/{slug}/visitor-keys"): {},
     ("POST", "/admin/tenants/{slug}/knowledge"): {"question": "q", "answer": "a"},
     ("PUT", "/admin/tenants/{slug}/knowledge/{entry_id}"): {"question": "q", "answer": "a"},
@@ -64,6 +68,7 @@ async def places_of(site: Site, operators: Database) -> dict[str, str]:
         "conversation_id": site.conversation_id,
         "entry_id": str(added.id),
         "kid": key.kid,
+        "model": await add_model(operators),
     }
 
 
@@ -112,6 +117,7 @@ async def test_a_tenants_key_reaches_that_tenant_alone(
         "conversation_id": NOWHERE,
         "entry_id": NOWHERE,
         "kid": "0" * 16,
+        "model": "no-such",
     }
     crossed = {**places, "slug": own.slug}
     before = await dump_state(operators)

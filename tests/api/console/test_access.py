@@ -9,7 +9,7 @@ from uuid import UUID, uuid4
 import pytest
 from fastapi.routing import iter_route_contexts
 
-from administration import audit_of, dump_state, make_desk
+from administration import add_model, audit_of, dump_state, make_desk
 from browsers import make_browser
 from factories import Live, Site, make_site
 from hlas.api.console import access, entrance
@@ -42,6 +42,7 @@ async def places_of(site: Site, operators: Database) -> dict[str, str]:
         "slug": site.slug,
         "conversation_id": site.conversation_id,
         "entry_id": str(added.id),
+        "model": await add_model(operators),
         "rest:path": "nowhere",
     }
 

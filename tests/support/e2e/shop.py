@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+import orjson
 from playwright.async_api import BrowserContext
 
 from e2e.visitor import Visitor
@@ -56,7 +57,13 @@ class Shop:
         )
         return [row["content"] for row in rows if role in {None, row["role"]}]
 
-    async def say(self, visitor: Visitor, content: str, role: str = "operator") -> None:
+    async def say(
+        self,
+        visitor: Visitor,
+        content: str,
+        role: str = "operator",
+        meta: dict[str, object] | None = None,
+    ) -> None:
         """Add a message of the shop's side to the visitor's conversation."""
         services = self.live.app.state.services
         session = services.tokens.verify((await visitor.session())["token"])
@@ -70,7 +77,7 @@ class Shop:
                 message_id=row["id"],
                 role=role,
                 content=content,
-                meta="{}",
+                meta=orjson.dumps(meta or {}).decode(),
                 response="{}",
             )
         )

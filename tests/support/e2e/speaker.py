@@ -2,9 +2,20 @@
 
 import asyncio
 import random
+from typing import Any, NamedTuple
 
 from factories import Live
 from hlas.agent import Answer, Listener, Question
+from hlas.conversations import frames
+
+
+class _Frame(NamedTuple):
+    json: str
+
+
+class _End(NamedTuple):
+    # Fields of the answer besides its text.
+    fields: dict[str, Any]
 
 
 class Speaker:
@@ -12,7 +23,7 @@ class Speaker:
 
     def __init__(self) -> None:
         self.questions: list[str] = []
-        self._pieces: asyncio.Queue[str | None] = asyncio.Queue()
+        self._pieces: asyncio.Queue[str | _Frame | _End] = asyncio.Queue()
 
     @classmethod
     def take_over(cls, live: Live) -> "Speaker":
@@ -27,17 +38,26 @@ class Speaker:
         for word in [f"{word} " for word in words[:-1]] + words[-1:]:
             self._pieces.put_nowait(word)
 
-    def finish(self) -> None:
-        self._pieces.put_nowait(None)
+    def show(self, kind: str, **fields: object) -> None:
+        """A frame other than text."""
+        self._pieces.put_nowait(_Frame(frames.encode(kind, **fields)))
+
+    def finish(self, **fields: Any) -> None:
+        self._pieces.put_nowait(_End(fields))
 
     async def answer(self, question: Question, listener: Listener) -> Answer:
         self.questions.append(question.text)
         text = ""
-        while (piece := await self._pieces.get()) is not None:
-            listener.say(piece)
-            text += piece
+        while True:
+            piece = await self._pieces.get()
+            if isinstance(piece, _End):
+                return Answer(text, "agent", 1.0, **piece.fields)
+            if isinstance(piece, _Frame):
+                listener.show(piece.json)
+            else:
+                listener.say(piece)
+                text += piece
             await asyncio.sleep(0.005)
-        return Answer(text, "agent", 1.0)
 
 
 class Chatter:

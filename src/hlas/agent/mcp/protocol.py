@@ -106,7 +106,9 @@ def read_refusal(message: object) -> Refused:
         return Refused()
     number, data = error.get("code"), error.get("data")
     found = data.get("supported") if isinstance(data, dict) else None
-    versions = tuple(one for one in found if isinstance(one, str)) if isinstance(found, list) else ()
+    versions = (
+        tuple(one for one in found if isinstance(one, str)) if isinstance(found, list) else ()
+    )
     return Refused(number if isinstance(number, int) else 0, versions)
 
 

@@ -26,8 +26,11 @@ MOST_HEADERS = 20
 LONGEST_HEADER = 4000
 # Ours, or those of the connection.
 RESERVED = frozenset(
-    "accept accept-encoding connection content-encoding content-length content-type cookie expect "
-    "host keep-alive proxy-authorization te trailer transfer-encoding upgrade user-agent".split()  # noqa: SIM905  # as above all a list of words
+    {
+        *("accept", "accept-encoding", "connection", "content-encoding", "content-length"),
+        *("content-type", "cookie", "expect", "host", "keep-alive", "proxy-authorization"),
+        *("te", "trailer", "transfer-encoding", "upgrade", "user-agent"),
+    }
 )
 
 _HEADER_NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]{1,100}")
@@ -36,8 +39,6 @@ _HEADER_VALUE = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?")
 
 class McpServerError(TenantError):
     """The MCP server cannot be added this way."""
-
-    code = "invalid_mcp_server"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,29 @@
 """The admin API. All routes are on one router, which requires an administrator's key."""
 
-from hlas.api.admin import audit, conversations, knowledge, spend, tenants, visitor_keys
+from hlas.api.admin import (
+    agent,
+    audit,
+    conversations,
+    knowledge,
+    mcp,
+    models,
+    products,
+    spend,
+    tenants,
+    visitor_keys,
+)
 from hlas.api.admin.access import router
 
-__all__ = ["audit", "conversations", "knowledge", "router", "spend", "tenants", "visitor_keys"]
+__all__ = [
+    "agent",
+    "audit",
+    "conversations",
+    "knowledge",
+    "mcp",
+    "models",
+    "products",
+    "router",
+    "spend",
+    "tenants",
+    "visitor_keys",
+]

@@ -4,10 +4,12 @@ from fastapi import APIRouter, Response
 
 from hlas import errors
 from hlas.api.console import (
+    agent,
     conversations,
     entrance,
     knowledge,
     looks,
+    models,
     overview,
     records,
     spend,
@@ -28,9 +30,11 @@ router.include_router(entrance.router)
 router.include_router(guarded)
 
 __all__ = [
+    "agent",
     "conversations",
     "knowledge",
     "looks",
+    "models",
     "overview",
     "records",
     "router",

@@ -41,9 +41,10 @@ FILES = (
     "stream.js",
     "times.js",
     "transcript.js",
+    "trial.js",
 )
 # Modules of the widget that the console imports, at the same relative addresses as their files.
-SHARED_FILES = ("dom.js", "markdown.js")
+SHARED_FILES = ("dom.js", "markdown.js", "sources.js")
 # The preview runs the real widget in a sandboxed frame: another origin, without network and
 # without access to the console.
 PREVIEW_POLICY = page_headers(

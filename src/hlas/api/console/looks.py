@@ -25,6 +25,7 @@ TEXTS = (
     ("greeting", "Greeting", "text", 500, "Hello! How can we help you?"),
     ("placeholder", "Placeholder of the field", "line", 80, "Write a message…"),
     ("launcher", "Launcher: chat, question, or a word", "line", 24, "chat"),
+    ("notice", "Notice below answers of a language model", "line", 120, "AI can make mistakes."),
     ("privacy_url", "Address of your privacy policy", "line", 500, "https://example.com/privacy"),
 )
 CHOICES = (

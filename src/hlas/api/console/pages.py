@@ -8,7 +8,7 @@ from fastapi import Response
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from hlas.agent import dollars
+from hlas.agent import agent_settings, dollars, models
 from hlas.http.headers import page_headers
 from hlas.web.assets import HERE
 
@@ -39,6 +39,8 @@ MESSAGES = {
     "int_type": "Write a whole number.",
     "greater_than_equal": "Write {ge} or more.",
     "less_than_equal": "Write {le} or less.",
+    **models.RULES,
+    **agent_settings.RULES,
 }
 # By field, for errors whose message depends on the field.
 FORMS = {

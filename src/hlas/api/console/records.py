@@ -15,8 +15,8 @@ from hlas.tenants.tenants import SLUG, Tenant
 PAGE = 50
 REASONS = ("rate_limited", "payload_too_large", "text_too_long", "rate_limited_dry_run")
 NOUNS = (
-    *("tenant", "domain", "knowledge", "conversation", "visitor_key", "admin_key", "privacy"),
-    "caps",
+    *("tenant", "domain", "knowledge", "agent", "model", "caps", "conversation", "visitor_key"),
+    *("admin_key", "privacy"),
 )
 # Titles of the kinds; a kind without one is shown by its name.
 TITLES = {

@@ -27,6 +27,7 @@ from hlas.api.console.plots import Plot, draw_columns
 from hlas.tenants.tenants import Tenant
 
 DAYS = 30
+TITLE = f"Last {DAYS} days"
 # The most expensive models have a colour of their own, the others share the last one.
 TONES = ("one", "two", "four", "five", "three")
 OTHERS = "six"
@@ -49,6 +50,17 @@ class CapUse:
         if self.share < USED_UP:
             return f"{self.title}: {self.share} % of the cap is used."
         return f"{self.title}: the cap is used up; the knowledge answers until {self.until} in UTC."
+
+
+@dataclass(slots=True)
+class ModelSum:
+    """What one model cost in the last days."""
+
+    name: str
+    requests: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cost: int = 0
 
 
 @router.get("/tenants/{slug}/spend")
@@ -85,7 +97,7 @@ async def _spend_page(
         uses=list_uses(budget),
         conversation=budget.caps.conversation,
         plot=draw_days(rows, budget.today),
-        rows=rows,
+        models=sum_by_model(rows),
         form=stored if form is None else form,
         problems=problems or {},
     )
@@ -110,26 +122,34 @@ def list_uses(budget: Budget) -> list[CapUse]:
     ]
 
 
+def sum_by_model(rows: Sequence[Spend]) -> list[ModelSum]:
+    """The most expensive one first."""
+    found: dict[str, ModelSum] = {}
+    for row in rows:
+        one = found.setdefault(row.model, ModelSum(row.model))
+        one.requests += row.requests
+        one.input_tokens += row.input_tokens
+        one.output_tokens += row.output_tokens
+        one.cost += row.cost
+    return sorted(found.values(), key=lambda one: (-one.cost, one.name))
+
+
 def draw_days(rows: Sequence[Spend], today: date) -> Plot:
     """A column for each of the last days, with a part for each model, in dollars."""
     days = [today - timedelta(days=DAYS - 1 - number) for number in range(DAYS)]
-    costs: dict[str, int] = {}
-    for row in rows:
-        costs[row.model] = costs.get(row.model, 0) + row.cost
-    models = sorted(costs, key=lambda model: (-costs[model], model))
-    tones = dict(zip(models, TONES, strict=False))
-    groups = [(model, tone, {model}) for model, tone in tones.items()]
-    rest = set(models) - set(tones)
+    models = [one.name for one in sum_by_model(rows)]
+    groups = [(model, tone, {model}) for model, tone in zip(models, TONES, strict=False)]
+    rest = set(models[len(TONES) :])
     if rest:
         groups.append(("Others", OTHERS, rest))
     series: list[tuple[str, str, list[float | None]]] = [
         (name, tone, [_sum_dollars(rows, day, wanted) for day in days])
-        for name, tone, wanted in groups or [("Spend", "one", set())]
+        for name, tone, wanted in groups or [(TITLE, "one", set())]
     ]
     starts = [datetime.combine(day, time(), UTC) for day in days]
     return replace(
-        draw_columns("Last 30 days", starts, series),
-        headline=dollars.describe(sum(costs.values())),
+        draw_columns(TITLE, starts, series),
+        headline=dollars.describe(sum(row.cost for row in rows)),
         unit=" USD",
         form="day",
     )

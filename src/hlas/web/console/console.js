@@ -4,7 +4,7 @@ for (const time of document.querySelectorAll("time")) localise(time);
 
 // On longer ranges the axis shows days instead of hours.
 for (const axis of document.querySelectorAll(".axis")) {
-  const times = [...axis.querySelectorAll("time")];
+  const times = [...axis.querySelectorAll("time")].filter((time) => time.dataset.form === "clock");
   const [first, last] = [times[0], times.at(-1)].map((time) => Date.parse(time?.dateTime ?? ""));
   if (Number(last) - Number(first) > 36e5 * 36) {
     for (const time of times) {
@@ -32,6 +32,18 @@ for (const button of copiers) {
     await navigator.clipboard.writeText(document.getElementById(`${button.dataset.copy}`)?.textContent ?? "");
     button.textContent = "Copied";
   });
+}
+
+/** @type {NodeListOf<HTMLTextAreaElement>} */
+const counted = document.querySelectorAll("[data-count]");
+for (const field of counted) {
+  const shown = document.getElementById(`${field.dataset.count}`);
+  const rest = shown?.textContent ?? "";
+  const count = () => {
+    if (shown) shown.textContent = `${[...field.value].length} of ${field.maxLength} characters. ${rest}`;
+  };
+  field.addEventListener("input", count);
+  count();
 }
 
 /** Shows every change of the form in the preview frame. @param {HTMLFormElement} form */

@@ -20,7 +20,7 @@
     }
     if (path.endsWith("/widget/messages")) {
       const stored = store("user", body.text, body.metadata);
-      store("assistant", "This is how an **answer** looks.", {});
+      store("assistant", "This is how an **answer** looks.", { source: "agent" });
       return stored;
     }
     const after = Number(new URL(path).searchParams.get("after"));

@@ -3,7 +3,7 @@ const forms = {
   full: { dateStyle: "medium", timeStyle: "short" },
   clock: { timeStyle: "short" },
   // Days of money are in UTC, wherever the reader is.
-  day: { dateStyle: "medium", timeZone: "UTC" },
+  day: { day: "numeric", month: "short", timeZone: "UTC" },
 };
 
 /** Shows a time in the reader's time zone. @param {HTMLTimeElement} time */

@@ -1,10 +1,10 @@
 import { h } from "../widget/dom.js";
-import { markdown } from "../widget/markdown.js";
+import { cited } from "../widget/sources.js";
 import { answer } from "./reply.js";
 import { follow } from "./stream.js";
 import { localise } from "./times.js";
 
-/** @typedef {{id: string, seq: number, role: string, content: string, created_at: string}} Message */
+/** @typedef {{id: string, seq: number, role: string, content: string, metadata: any, created_at: string}} Message */
 
 const names = { user: "Visitor", assistant: "Assistant", operator: "Operator" };
 
@@ -14,12 +14,13 @@ let seq = Number(log.dataset.after);
 let day = "";
 
 /** As in the widget: a visitor's words are plain text, others' are Markdown.
- * @param {Element} bubble @param {string} role @param {string} text */
-function write(bubble, role, text) {
+ * @param {Element} bubble @param {string} role @param {string} text @param {any} sources
+ * @param {boolean} [isGrowing] */
+function write(bubble, role, text, sources, isGrowing) {
   if (role === "user") bubble.textContent = text;
   else {
     bubble.classList.add("rich");
-    bubble.replaceChildren(...markdown(text));
+    bubble.replaceChildren(...cited(text, sources, "Sources", isGrowing));
   }
 }
 
@@ -71,16 +72,16 @@ function begin(id) {
 function grow(delta) {
   if (!draft) return;
   draft.text += delta;
-  write(/** @type {Element} */ (draft.row.lastElementChild), "assistant", draft.text);
+  write(/** @type {Element} */ (draft.row.lastElementChild), "assistant", draft.text, [], true);
 }
 
 /** @param {Message} message */
-function add({ id, seq: number, role, content, created_at }) {
+function add({ id, seq: number, role, content, metadata, created_at }) {
   if (number <= seq) return;
   seq = number;
   if (draft?.id === id) drop();
   const row = makeRow(role);
-  write(row.lastChild, role, content);
+  write(row.lastChild, role, content, metadata?.sources);
   const time = h("time", { datetime: created_at, "data-form": "clock" });
   localise(time);
   row.append(time);
@@ -118,8 +119,9 @@ function read({ data }) {
 }
 
 for (const row of list.querySelectorAll(".row")) {
-  const bubble = /** @type {Element} */ (row.querySelector(".bubble"));
-  write(bubble, row.classList.contains("user") ? "user" : "", `${bubble.textContent}`);
+  const bubble = /** @type {HTMLElement} */ (row.querySelector(".bubble"));
+  const role = row.classList.contains("user") ? "user" : "";
+  write(bubble, role, `${bubble.textContent}`, JSON.parse(bubble.dataset.sources ?? "[]"));
   date(row);
 }
 log.scrollTop = log.scrollHeight;

@@ -11,6 +11,7 @@
  * @property {string} [position]
  * @property {string} [theme]
  * @property {string} [z_index]
+ * @property {string} [notice]
  * @property {string} [privacy_url]
  * @property {string[]} suggestions
  */
@@ -27,6 +28,7 @@ const rules = {
   color_text: /^#[\da-f]{6}$/i,
   position: /^(left|right)$/,
   theme: /^(auto|light|dark)$/,
+  notice: /^.{1,120}$/,
   z_index: /^\d{1,9}$/,
   privacy_url: /^https?:\/\/\S+$/i,
 };

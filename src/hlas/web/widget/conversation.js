@@ -6,18 +6,6 @@ import { backoff, call, isFinal, lock, newKey, session } from "./transport.js";
 /**
  * @typedef {import("./stream.js").Live} Live
  * @typedef {import("./stream.js").Row} Row
- * @typedef {object} Item one message on the screen
- * @property {string} role
- * @property {string} text
- * @property {number} at
- * @property {number} part which conversation of this page it belongs to
- * @property {string} [key]
- * @property {number} [seq]
- * @property {"sending" | "waiting" | "failed"} [state]
- * @property {string | undefined} [live] the message's id while its text is growing
- * @property {string} [said] how much of a text that grew is announced
- * @property {string | undefined} [shown] the text in the node
- * @property {any} [node]
  */
 
 /** @type {Item[]} */
@@ -66,9 +54,18 @@ export function isBusy() {
   return Date.now() - (run?.at ?? since) < 9e4 && (run ? !run.done : newest?.role === "user");
 }
 
+/** The name of the tool that the agent waits for, if any. */
+export const tool = () => Object.values(live.run?.tools ?? {}).find(Boolean);
+
 /** The role of who is about to write, if anybody. */
 export const typist = () =>
-  Date.now() < (live.typing ?? 0) ? "operator" : isBusy() && !newest?.live ? "assistant" : "";
+  Date.now() < (live.typing ?? 0) ? "operator" : isBusy() && (!newest?.live || tool()) ? "assistant" : "";
+
+/** The last message, if it waits for the visitor's consent. */
+export function pending() {
+  const item = items.at(-1);
+  return item?.part === part && item.meta?.confirmation ? item : undefined;
+}
 
 const wants = () => wanted && !document.hidden && !!session() && (shown || isBusy());
 
@@ -137,6 +134,7 @@ function merge(conversation, rows) {
     if (!item || item.live) {
       item ??= add(row.role);
       item.text = `${row.content}`;
+      item.meta = row.metadata;
       // Shown again even if the text is the same: its last words are to be announced.
       item.live = item.shown = undefined;
       if (news && row.role !== "user") tell("message", row);
@@ -169,8 +167,8 @@ const flush = () =>
     clearTimeout(sendTimer);
     let wait = 0;
     for (let entry; !wait && (entry = outbox().find((one) => !one.failed)); sync()) {
-      const { key, text, tries = 0, next = 0 } = entry;
-      const metadata = { ref: reference(key) };
+      const { key, text, extra, tries = 0, next = 0 } = entry;
+      const metadata = { ...extra, ref: reference(key) };
       wait = Math.max(0, next - Date.now());
       if (wait) break;
       try {
@@ -252,11 +250,12 @@ function take(conversation, rows, heard) {
     if (!item.text.startsWith(text)) item.text = text;
   }
   const grew = item?.shown && text !== live.run?.text;
+  const before = tool();
   if (heard.typing !== live.typing) setTimeout(sync, 6e3);
   live = heard;
   if (live.until) trouble = "";
   if (rows[0]) merge(conversation, rows);
-  else if (grew) tell("text", item);
+  else if (grew && before === tool()) tell("text", item);
   else sync();
   if (items.some((one) => one.part === part && (one.seq ?? 0) > cursor)) {
     // A gap: history fills it, now or at the next poll.
@@ -299,15 +298,23 @@ export async function stop() {
   }
 }
 
-/** @param {string} text @returns {string | undefined} the message's key */
-export function send(text) {
+/** @param {string} text @param {Record<string, string>} [extra] metadata
+ * @returns {string | undefined} the message's key */
+export function send(text, extra) {
   if (!text.trim()) return undefined;
   last = Math.max(Date.now(), last + 1);
   const key = newKey();
-  keep({ key, text: text.trim(), at: last });
+  keep({ key, text: text.trim(), at: last, extra });
   wanted = true;
   wake();
   return key;
+}
+
+/** Sends the visitor's decision, unless there is one already, as from another tab.
+ * @param {string} id @param {"confirm" | "decline"} verb @param {string} text */
+export function decide(id, verb, text) {
+  sync();
+  if (pending()?.meta.confirmation.id === id) send(text, { [verb]: id });
 }
 
 /** Retries waiting messages, and the given message even if it has failed.

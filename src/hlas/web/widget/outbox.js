@@ -1,8 +1,14 @@
 import { load, names, save } from "./storage.js";
 
 /**
- * @typedef {{key: string, text: string, at: number, tries?: number, next?: number, failed?: boolean}} Entry
- *   a message that is not acknowledged yet; it stays in storage until then
+ * @typedef {object} Entry a message that is not acknowledged yet; it stays in storage until then
+ * @property {string} key
+ * @property {string} text
+ * @property {number} at
+ * @property {Record<string, string>} [extra] metadata besides the reference
+ * @property {number} [tries]
+ * @property {number} [next]
+ * @property {boolean} [failed]
  */
 
 /** The part of a key that history returns, so that a lost response never shows a message twice.

@@ -8,12 +8,21 @@ import { backoff, call, isFinal, lock } from "./transport.js";
  * @property {string} [messageId]
  * @property {string} [delta]
  * @property {any} [data]
+ * @property {string} [toolCallId]
+ * @property {string} [toolName]
  *
  * @typedef {object} Live what a stream says besides messages; one tab reads it and tells the others
  * @property {number} until while it is heard there is no need to poll
  * @property {string} [handler]
  * @property {number} [typing] until when an operator is shown as typing
- * @property {{id: string, text: string, at: number, done?: boolean}} [run] the answer in progress
+ * @property {Run} [run] the answer in progress
+ *
+ * @typedef {object} Run
+ * @property {string} id
+ * @property {string} text
+ * @property {number} at
+ * @property {boolean} [done]
+ * @property {Record<string, string | undefined>} [tools] names of those at work, by call
  */
 
 /** @type {AbortController | undefined} */
@@ -41,7 +50,7 @@ export function digest(live, frames) {
   /** @type {Row[]} */
   const rows = [];
   const heard = { ...live, until: at + 2e4 };
-  for (const { type, messageId = "", delta, data } of frames) {
+  for (const { type, messageId = "", delta, data, toolCallId = "", toolName } of frames) {
     const { run } = heard;
     if (type === "data-message") rows.push(data);
     if (type === "data-state") heard.handler = data.handler;
@@ -49,6 +58,10 @@ export function digest(live, frames) {
     if (type === "start") heard.run = { id: messageId, text: "", at };
     if (type === "text-delta" && run) heard.run = { ...run, text: run.text + delta, at };
     if (type === "data-reset") delete heard.run;
+    // Only the frame that starts a tool names it, so the one that ends it removes the name.
+    if (/^tool/.test(type) && run) {
+      heard.run = { ...run, at, tools: { ...run.tools, [toolCallId]: toolName } };
+    }
   }
   return { heard, rows };
 }

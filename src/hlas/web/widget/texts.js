@@ -22,6 +22,14 @@ const english = {
   edit: "Edit",
   unavailable: "Chat is not available.",
   privacy: "Privacy",
+  thinking: "Thinking…",
+  tool: "Looking it up…",
+  tool_search_knowledge: "Searching…",
+  tool_get_product: "Looking up products…",
+  sources: "Sources",
+  confirm: "Confirm",
+  decline: "Cancel",
+  notice: "AI can make mistakes.",
 };
 
 /** @type {Texts} */
@@ -45,6 +53,14 @@ const czech = {
   edit: "Upravit",
   unavailable: "Chat teď není dostupný.",
   privacy: "Soukromí",
+  thinking: "Přemýšlím…",
+  tool: "Zjišťuji…",
+  tool_search_knowledge: "Hledám…",
+  tool_get_product: "Hledám produkty…",
+  sources: "Zdroje",
+  confirm: "Potvrdit",
+  decline: "Zrušit",
+  notice: "AI se může mýlit.",
 };
 
 /** @type {Record<string, Texts>} */

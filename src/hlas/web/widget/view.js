@@ -1,11 +1,15 @@
 import { readable, readConfig } from "./config.js";
+import { consent } from "./consent.js";
 import {
+  decide,
   discard,
   isBusy,
   items,
   markRead,
+  pending,
   send,
   stop,
+  tool,
   trouble,
   typist,
   unread,
@@ -13,11 +17,10 @@ import {
 } from "./conversation.js";
 import { h, icon } from "./dom.js";
 import { markdown } from "./markdown.js";
+import { cited } from "./sources.js";
 import { speak } from "./texts.js";
 import { session } from "./transport.js";
 import css from "./style.css";
-
-/** @typedef {import("./conversation.js").Item} Item */
 
 const bubbleIcon = "M21 11.5a8.4 8.4 0 0 1-12.3 7.4L3 21l2.1-5.7A8.4 8.4 0 1 1 21 11.5z";
 const questionIcon = "M8 8a4 4 0 1 1 5 4l-1 3M12 20v.1";
@@ -40,7 +43,8 @@ const closer = h("button", { click: () => toggle(false) }, icon(closeIcon));
 /** @type {HTMLElement} */
 const log = h("div", { role: "log", tabindex: 0 });
 const status = h("p", { class: "meta", role: "status" });
-/** Announces the sentences of a growing answer; the log announces whole messages. */
+/** Announces what the agent does and the sentences of its growing answer; the log announces whole
+ * messages. */
 const speech = h("div", { class: "speech", "aria-live": "polite" });
 const chips = h("div", { class: "chips" });
 /** @type {HTMLTextAreaElement} */
@@ -53,6 +57,7 @@ const stopper = h(
   { type: "button", class: "stop", click: () => (stop(), input.focus()) },
   icon(stopIcon),
 );
+const notice = h("p", { class: "meta", dir: "auto" });
 export const form = h("form", { submit }, input, stopper, sender);
 /** @type {HTMLAnchorElement} */
 const privacy = h("a", { class: "meta", target: "_blank", rel: "noopener" });
@@ -66,7 +71,7 @@ const dialog = h(
   status,
   chips,
   form,
-  privacy,
+  h("footer", {}, notice, privacy),
 );
 
 /** @type {HTMLElement} */
@@ -160,6 +165,7 @@ export function dress() {
   sender.ariaLabel = texts.send;
   stopper.ariaLabel = texts.stop;
   input.placeholder = input.ariaLabel = config.placeholder ?? texts.placeholder;
+  notice.textContent = config.notice ?? texts.notice;
   privacy.textContent = texts.privacy;
   privacy.href = config.privacy_url ?? "";
   privacy.hidden = !config.privacy_url;
@@ -199,6 +205,13 @@ const row = (role, label, ...content) =>
     h("time"),
   );
 
+/** @param {string} text */
+function utter(text) {
+  const line = h("p", {}, text);
+  speech.append(line);
+  // Announced long ago; left here, it would be read twice by who walks through the panel.
+  setTimeout(() => line.remove(), 7e3);
+}
 
 /** Announces a growing text once, by whole sentences, and its rest when it is complete.
  * @param {Item} item */
@@ -207,10 +220,8 @@ function announce({ live, said = "", text }) {
   const rest = text.slice(said.length);
   const next = live ? /^[^]*(\D[.!?…]\S{0,2}\s|[\n。！？])/.exec(rest)?.[0] ?? "" : rest;
   if (next.trim()) {
-    const line = h("p", {}, markdown(next).map((node) => node.textContent).join(" "));
-    speech.append(line);
-    // Announced long ago; left here, it would be read twice by who walks through the panel.
-    setTimeout(() => line.remove(), 7e3);
+    // Marks of sources are for the eye; the sources are listed below the answer.
+    utter(markdown(next, () => "").map((node) => node.textContent).join(" "));
   }
   return said + next;
 }
@@ -218,10 +229,13 @@ function announce({ live, said = "", text }) {
 /** Shows an item's text; only changed blocks are replaced, so links and selections stay.
  * @param {Item} item */
 function paint(item) {
-  const { node, role, text } = item;
+  const { live, meta, node, role, text } = item;
   const bubble = node.children[1];
   if (role === "user") bubble.textContent = text;
-  else place(bubble, markdown(text), (old, node) => old?.isEqualNode(node));
+  else {
+    const blocks = cited(text, meta?.sources, texts.sources, !!live);
+    place(bubble, blocks, (old, node) => old?.isEqualNode(node));
+  }
   item.shown = text;
   if (item.said !== undefined) item.said = announce(item);
 }
@@ -268,10 +282,40 @@ function day(at) {
 
 /** @type {[string, HTMLElement] | undefined} */
 let greeting;
-/** @type {Record<string, HTMLElement>} */
+/** @type {Record<string, any>} */
 const dots = {};
+/** What was announced since somebody began to type. */
+let told = "";
 
-export function render() {
+/** Somebody is typing; of the agent also what it does, which is announced once.
+ * @param {"assistant" | "operator"} role */
+function typing(role) {
+  const node = (dots[role] ??= row(role + " typing", texts[role], h("i"), h("i"), h("i"), h("span")));
+  if (role === "assistant") {
+    const name = tool();
+    const label = name
+      ? (texts[/** @type {"tool_get_product"} */ ("tool_" + name)] ?? texts.tool)
+      : texts.thinking;
+    node.ariaLive = "off";
+    node.children[1].lastChild.textContent = label;
+    if (!told.includes(label)) {
+      told += label;
+      utter(label);
+    }
+  }
+  return node;
+}
+
+/** @param {Item} item */
+function ask(item) {
+  const call = item.meta.confirmation;
+  const button = (/** @type {"confirm" | "decline"} */ verb) =>
+    h("button", { class: verb, click: () => decide(call.id, verb, texts[verb]) }, texts[verb]);
+  return (item.ask ??= consent(call, button("confirm"), button("decline")));
+}
+
+/** Shows the greeting, every item and what follows them. */
+function fill() {
   const text = config.greeting ?? texts.greeting;
   if (greeting?.[0] !== text) greeting = [text, row("assistant", texts.assistant, ...markdown(text))];
   const nodes = [greeting[1]];
@@ -284,13 +328,20 @@ export function render() {
     date = label;
     nodes.push(nodeOf(item));
   }
-  const role = /** @type {"assistant"} */ (typist());
-  if (role) {
-    nodes.push((dots[role] ??= row(role + " typing", texts[role], h("i"), h("i"), h("i"))));
-  }
-  keepEnd(() => place(log, nodes, (old, node) => old === node));
-  // A hidden button would take the focus with it.
-  if (!isBusy() && stopper.matches(":focus")) input.focus();
+  const role = typist();
+  const asking = pending();
+  if (asking) nodes.push(ask(asking));
+  if (role) nodes.push(typing(role));
+  else told = "";
+  place(log, nodes, (old, node) => old === node);
+  notice.hidden = !items.some((item) => item.meta?.source === "agent");
+}
+
+export function render() {
+  const focused = host.shadowRoot?.activeElement;
+  keepEnd(fill);
+  // A button that goes would take the focus with it.
+  if (focused?.isConnected === false || (!isBusy() && focused === stopper)) input.focus();
   stopper.hidden = !isBusy();
   chips.hidden = items.length > 0;
   status.textContent = trouble && texts[trouble];

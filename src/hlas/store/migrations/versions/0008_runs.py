@@ -8,7 +8,9 @@ revision = "0008"
 down_revision = "0007"
 
 # A run answers the visitor's messages from first_seq to reply_to. A conversation has at most one
-# run under way and one that waits. What was cancelled may be answered by another run later.
+# run under way and one that waits. What was cancelled may be answered by another run later: hence
+# the last column of ix_runs__reply_to, which is not partial because streams, erasure and the
+# foreign key look for all runs of a conversation.
 #
 # run_frames and changes are UNLOGGED: after a crash of the database nobody misses them, and commits
 # of messages do not wait for them. The sequence is an object of its own, because one that belongs
@@ -47,7 +49,8 @@ create table runs (
         state in ('waiting', 'running', 'done', 'stopped', 'cancelled'))
 ) with (fillfactor = 80);
 create unique index ix_runs__reply_to
-    on runs (tenant_id, conversation_id, reply_to) where state <> 'cancelled';
+    on runs (tenant_id, conversation_id, reply_to, (case when state = 'cancelled' then id end))
+    nulls not distinct;
 create unique index ix_runs__active
     on runs (tenant_id, conversation_id, state) where state in ('waiting', 'running');
 create index ix_runs__lease_until on runs (lease_until) where state in ('waiting', 'running');

@@ -172,9 +172,14 @@ ISOLATED = (
 )
 
 # A tenant's administrators choose instructions and tools. Models, keys, prices and caps are the
-# operator's: they decide what a month costs. A stored header is never shown again.
+# operator's: they decide what a month costs. So is the debug flag, which shows clients what a model
+# is told. A stored header is never shown again, and nobody needs to read a canary.
 RIGHTS = """
-grant select, insert, update on agent_settings to hlas_tenant_admin;
+grant select (tenant_id, models, instructions, tools, acting_tools, link_hosts, max_steps, is_debug)
+    on agent_settings to hlas_tenant_admin;
+grant insert (tenant_id) on agent_settings to hlas_tenant_admin;
+grant update (instructions, tools, acting_tools, link_hosts, max_steps, updated_at)
+    on agent_settings to hlas_tenant_admin;
 grant select on budgets, spend to hlas_tenant_admin;
 grant select (tenant_id, models, is_debug) on agent_settings to hlas_app;
 grant select on products to hlas_app;

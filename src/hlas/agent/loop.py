@@ -1,0 +1,141 @@
+"""The agent with a language model, within limits of steps, time and money.
+
+Whatever goes wrong with the model, the knowledge answers: a visitor never sees an error.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from typing import Protocol
+
+import uuid_utils
+
+from hlas import log
+from hlas.agent import Agent, Answer, Listener, Question, Reason, agent_settings
+from hlas.agent import knowledge as knowledge_agent
+from hlas.agent.attempts import Attempt, GiveUp, Means
+from hlas.agent.chat import ChatClient
+from hlas.agent.prompts import Passage
+from hlas.agent.spend import Ledger
+from hlas.agent.tools import Toolbox
+from hlas.errors import Unavailable
+from hlas.knowledge.language import Language
+from hlas.outbound.client import OutboundClient
+from hlas.settings import ConfigurationError, Settings
+from hlas.store.db import Database
+from hlas.store.logins import APPLICATION, Logins
+from hlas.store.vault import Vault
+
+
+class Meter(Protocol):
+    """Counts what models and tools do."""
+
+    def model_usage(self, input_tokens: int, output_tokens: int, cost: int) -> None: ...
+
+    def tool_call(self, outcome: str) -> None: ...
+
+    def incident(self, kind: str) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """An answer that is not stored, with everything that led to it."""
+
+    answer: Answer
+    messages: tuple[dict[str, object], ...]
+    passages: tuple[Passage, ...]
+    steps: tuple[dict[str, object], ...]
+    seconds: float
+
+
+class ModelAgent:
+    """Answers with the tenant's model if there is one, within limits of steps, time and money."""
+
+    def __init__(self, knowledge: Agent, means: Means, vault: Vault) -> None:
+        self.knowledge = knowledge
+        self.means = means
+        self.vault = vault
+
+    async def answer(self, question: Question, listener: Listener) -> Answer:
+        if not question.has_model:
+            return await self.knowledge.answer(question, listener)
+        answer, _ = await self._try(question, listener)
+        return answer
+
+    async def try_out(
+        self, tenant_id: str, text: str, language: Language, context: tuple[str, ...] = ()
+    ) -> Trial:
+        """Answer a question outside of any conversation; it costs what an answer costs."""
+        nobody = str(uuid_utils.uuid7())
+        question = Question(
+            tenant_id, nobody, text, language, run_id=nobody, has_model=True, context=context
+        )
+        started = time.perf_counter()
+        answer, attempt = await self._try(question, _Silence())
+        seconds = time.perf_counter() - started
+        if attempt is None:
+            return Trial(answer, (), (), (), seconds)
+        steps = tuple(attempt.trace)
+        return Trial(answer, tuple(attempt.messages), tuple(attempt.passages), steps, seconds)
+
+    async def _try(self, question: Question, listener: Listener) -> tuple[Answer, "Attempt | None"]:
+        try:
+            assignment = await agent_settings.assign(
+                self.means.operators, self.vault, question.tenant_id, question.run_id
+            )
+        except ConfigurationError:
+            log.error("model_key_unreadable")
+            assignment = None
+        if assignment is None:
+            return await self.knowledge.answer(question, listener), None
+        attempt = Attempt(self.means, question, assignment, listener)
+        try:
+            # A second attempt never pays again.
+            reason: Reason | None = "model_failed" if assignment.is_paid else None
+            if reason is None:
+                async with asyncio.timeout(attempt.seconds):
+                    return await attempt.run(), attempt
+        except GiveUp as gone:
+            reason = gone.reason
+        except TimeoutError:
+            reason = "model_timeout"
+        except Unavailable:
+            reason = "model_failed"
+        answer = await self.knowledge.answer(question, listener)
+        return attempt.complete(answer, reason), attempt
+
+
+class _Silence:
+    """Nobody listens."""
+
+    def say(self, piece: str) -> None:
+        pass
+
+    def show(self, frame: str) -> None:
+        pass
+
+
+@asynccontextmanager
+async def open_agent(
+    logins: Logins, settings: Settings, operators: Database, meter: Meter
+) -> AsyncIterator[ModelAgent]:
+    """An agent with connections of its own."""
+    vault = Vault.from_settings(settings)
+    async with AsyncExitStack() as stack:
+        agents = await Database.open(
+            logins,
+            APPLICATION,
+            size=knowledge_agent.CONNECTIONS,
+            statement_seconds=knowledge_agent.STATEMENT_SECONDS,
+        )
+        stack.push_async_callback(agents.close)
+        client = ChatClient()
+        stack.push_async_callback(client.close)
+        outbound = OutboundClient.from_settings(settings)
+        stack.push_async_callback(outbound.close)
+        toolbox = Toolbox(agents, operators, vault, outbound, meter)
+        stack.push_async_callback(toolbox.close)
+        means = Means(client, Ledger(operators, meter), toolbox, agents, operators, settings)
+        yield ModelAgent(knowledge_agent.KnowledgeAgent(agents), means, vault)

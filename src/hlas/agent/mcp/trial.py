@@ -1,0 +1,49 @@
+"""Tries an MCP server, as its owner does after adding it."""
+
+import time
+from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import Field
+
+from hlas.agent.mcp.pool import connect
+from hlas.agent.mcp.protocol import McpError
+from hlas.agent.mcp.servers import Endpoint
+from hlas.outbound.client import OutboundClient
+
+SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """Whether a server works, and the names of its tools."""
+
+    works: bool
+    reason: Annotated[str | None, Field(description="why it does not work")]
+    version: Annotated[str, Field(description="the revision of the protocol")]
+    tools: tuple[str, ...]
+    left_out: Annotated[
+        tuple[str, ...], Field(description="tools whose description is too large to offer")
+    ]
+    duration_ms: float
+
+
+async def try_server(endpoint: Endpoint, outbound: OutboundClient) -> Trial:
+    """Connect anew and list the tools. Nothing is called."""
+    started = time.perf_counter()
+    client = connect(endpoint, outbound)
+    reason, version = None, ""
+    tools: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
+    try:
+        listing = await client.list_tools(SECONDS)
+        version, left_out = listing.version, listing.left_out
+        tools = tuple(tool.name for tool in listing.tools)
+    except TimeoutError:
+        reason = f"no answer within {SECONDS:g} s"
+    except McpError as error:
+        reason = str(error)
+    finally:
+        await client.close()
+    milliseconds = round((time.perf_counter() - started) * 1000, 1)
+    return Trial(reason is None, reason, version, tools, left_out, milliseconds)

@@ -1,0 +1,71 @@
+"""`hlas evaluate`: how well a tenant's agent answers a file of questions."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hlas.agent import NANO, evaluation
+from hlas.agent.evaluation import CaseResult, Evaluation
+from hlas.agent.loop import open_agent
+from hlas.cli.database import AsJson, database_url, prepare, show, with_operators
+from hlas.observe.metrics import Metrics
+from hlas.store.db import Database
+from hlas.store.logins import Logins
+from hlas.tenants import tenants
+
+
+def evaluate(
+    file: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FILE",
+            help="JSON lines: question, and expected_entry, words or tools; see the guide.",
+        ),
+    ],
+    tenant: Annotated[str, typer.Option(metavar="SLUG", help="The tenant's slug.")],
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """Ask a tenant's agent every question of a file. With a model this costs money."""
+    cases = evaluation.read_cases(file)
+    settings = prepare()
+
+    async def work(operators: Database) -> Evaluation:
+        found = await tenants.find_tenant(operators, tenant)
+        async with open_agent(logins, settings, operators, Metrics()) as agent:
+            # On standard error, and only on a terminal.
+            with typer.progressbar(
+                length=len(cases),
+                label="Asking",
+                file=sys.stderr,
+                hidden=not sys.stderr.isatty(),
+            ) as bar:
+                return await evaluation.evaluate(
+                    operators, agent, found.id, cases, source=file.name, on_progress=bar.update
+                )
+
+    with database_url(settings) as url:
+        logins = Logins.from_settings(settings, url)
+        result = with_operators(work)
+    show(result, as_json=as_json, text=_describe(result))
+
+
+def _describe(result: Evaluation) -> str:
+    share = result.right / result.cases
+    counts = f"{result.right} right ({share:.0%}), {result.wrong} wrong"
+    times = f"p50 {result.p50_seconds * 1000:.0f} ms, p95 {result.p95_seconds * 1000:.0f} ms"
+    lines = [
+        f"{result.cases} questions: {counts}, {result.unanswered} unanswered.",
+        f"Cost ${result.cost / NANO:.4f}; latency {times}.",
+    ]
+    missed = [one for one in result.results if one.verdict != "right"]
+    if missed:
+        lines += ["", f"{'verdict':<11} {'source':<10} question"]
+        lines += [_describe_case(one) for one in missed]
+    return "\n".join(lines)
+
+
+def _describe_case(result: CaseResult) -> str:
+    return f"{result.verdict:<11} {result.source:<10} {result.question}"
