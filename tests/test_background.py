@@ -96,6 +96,20 @@ async def test_pause_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     await supervisor.close()
 
 
+async def test_longest_pause(log_only: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A task that must not pause for long is tried again soon; its log lines stay as rare."""
+    monkeypatch.setattr(background, "FIRST_PAUSE_SECONDS", 3600.0)
+    monkeypatch.setattr(background, "LONGEST_PAUSE_SECONDS", 3600.0)
+    metrics = Metrics()
+    supervisor = Background(metrics)
+    work = Work(*(OSError() for _ in range(4)))
+    supervisor.every(3600, "runs", work.run, first=0, longest_pause=0.01)
+    await wait_until(lambda: work.runs == 5)
+    assert [line["retry_s"] for line in failures(log_only)] == [0.01]
+    assert sample(metrics, "hlas_background_failures_total", "runs") == 4
+    await supervisor.close()
+
+
 async def test_steady_work_starts_over(log_only: Live, monkeypatch: pytest.MonkeyPatch) -> None:
     """After a long time without a failure the pauses start from the shortest again."""
     monkeypatch.setattr(background, "STEADY_SECONDS", 0.0)

@@ -63,6 +63,8 @@ class _Status:
     failures: int = 0
     failed_at: float = 0.0
     pause: float = 0.0
+    longest_pause: float = LONGEST_PAUSE_SECONDS
+    quiet_until: float = 0.0
 
 
 class Background:
@@ -79,15 +81,29 @@ class Background:
         return self._start(name, work, None, 0.0)
 
     def every(
-        self, seconds: float, name: TaskName, work: Work, *, first: float | None = None
+        self,
+        seconds: float,
+        name: TaskName,
+        work: Work,
+        *,
+        first: float | None = None,
+        longest_pause: float = LONGEST_PAUSE_SECONDS,
     ) -> None:
-        """Run `work` repeatedly, `seconds` after it ended; the first time after `first`."""
-        self._start(name, work, seconds, seconds if first is None else first)
+        """Run `work` repeatedly, `seconds` after it ended; the first time after `first`.
+
+        After failures it pauses for at most `longest_pause`.
+        """
+        self._start(name, work, seconds, seconds if first is None else first, longest_pause)
 
     def _start(
-        self, name: TaskName, work: Work, seconds: float | None, first: float
+        self,
+        name: TaskName,
+        work: Work,
+        seconds: float | None,
+        first: float,
+        longest_pause: float = LONGEST_PAUSE_SECONDS,
     ) -> "asyncio.Task[object]":
-        self._statuses[name] = _Status()
+        self._statuses[name] = _Status(longest_pause=longest_pause)
         self._show(name, is_running=True)
         task: asyncio.Task[object] = asyncio.create_task(
             self._supervise(name, work, seconds, first), name=name
@@ -123,23 +139,28 @@ class Background:
         """Log and count a failure; returns the seconds to wait before the next attempt."""
         status = self._statuses[name]
         now = asyncio.get_running_loop().time()
-        if status.failures and now - status.failed_at < STEADY_SECONDS:
-            status.pause = min(2 * status.pause, LONGEST_PAUSE_SECONDS)
-        else:
-            status.pause = FIRST_PAUSE_SECONDS
-        status.failed_at = now
-        status.failures += 1
         self._show(name, is_running=False)
         self._meter.count_background_failure(name)
+        is_repeated = status.failures > 0 and now - status.failed_at < STEADY_SECONDS
+        status.failed_at = now
+        status.failures += 1
+        if is_repeated and now < status.quiet_until:
+            return status.longest_pause
+        status.pause = (
+            min(2 * status.pause, LONGEST_PAUSE_SECONDS) if is_repeated else FIRST_PAUSE_SECONDS
+        )
+        pause = min(status.pause, status.longest_pause)
+        # A task with short pauses is logged as rarely as the others; every failure is counted.
+        status.quiet_until = now + status.pause - pause
         # The type and the location, never the message, which may quote a visitor.
         log.error(
             "background_failed",
             task=name,
             error=type(error).__name__,
             where=log.find_place(error),
-            retry_s=status.pause,
+            retry_s=pause,
         )
-        return status.pause
+        return pause
 
     def _show(self, name: TaskName, *, is_running: bool) -> None:
         self._statuses[name].is_running = is_running

@@ -14,7 +14,14 @@ from hlas.agent.spend import FORGET_SECONDS as FORGET_RESERVATIONS_SECONDS
 from hlas.agent.spend import forget_reservations
 from hlas.background import Background
 from hlas.conversations import messages
-from hlas.conversations.live import CHECK_SECONDS, CLEANUP_SECONDS, TICK_SECONDS, Live
+from hlas.conversations.live import (
+    CHECK_SECONDS,
+    CLEANUP_SECONDS,
+    LIVE_STATEMENT_SECONDS,
+    TICK_SECONDS,
+    Live,
+)
+from hlas.conversations.live import CONNECTIONS as LIVE_CONNECTIONS
 from hlas.errors import HlasError, Unavailable
 from hlas.http.gate import OVERRIDES_SECONDS, Gate
 from hlas.http.streams import OpenStreams
@@ -23,6 +30,7 @@ from hlas.observe.incidents import Watch
 from hlas.observe.metrics import SHARE_SECONDS, Metrics
 from hlas.observe.shared import Shared
 from hlas.observe.traffic import FLUSH_SECONDS, FORGET_SECONDS, Traffic, forget
+from hlas.operators import sign_ins
 from hlas.operators.sign_ins import KnownSecrets
 from hlas.privacy import retention
 from hlas.settings import Settings
@@ -36,6 +44,8 @@ from hlas.visitors.sessions import Origins
 from hlas.visitors.tokens import Tokens
 
 START_SECONDS = 30.0
+# Leases last 3 s and streams end within 2 s: their tasks are tried again soon after a failure.
+RETRY_SECONDS = 0.5
 REAP_SECONDS = 60.0
 REAP_PAUSE_SECONDS = 0.05
 # Retention is counted in days, so once an hour is often enough.
@@ -50,6 +60,8 @@ class Services:
 
     database: Database
     operators: Database
+    # For leases, streams and money: short statements that must not wait for long ones.
+    live_operators: Database
     tenant_admins: Database
     writer: Writer
     runner: Runner
@@ -108,10 +120,18 @@ class Services:
             await _check_role(self.tenant_admins, logins.role(TENANT_ADMIN))
             self.origins = Origins(self.database)
             self.known_secrets = KnownSecrets(self.operators)
-            self.agent = await stack.enter_async_context(
-                open_agent(logins, settings, self.operators, self.metrics)
+            self.live_operators = await Database.open(
+                logins, OPERATOR, size=LIVE_CONNECTIONS, statement_seconds=LIVE_STATEMENT_SECONDS
             )
-            self.live.connect(self.database, self.operators)
+            stack.push_async_callback(self.live_operators.close)
+            self.agent = await stack.enter_async_context(
+                open_agent(logins, settings, self.live_operators, self.metrics)
+            )
+            self.live.connect(
+                self.database,
+                self.live_operators,
+                lambda digests: sign_ins.find_valid(self.live_operators, digests),
+            )
             stack.push_async_callback(self.live.close)
             stack.push_async_callback(self.limiter.aclose)
             stack.push_async_callback(self._flush_traffic)
@@ -125,7 +145,7 @@ class Services:
                 start=self.background.start,
             )
             self.runner = self.writer.listener = Runner(
-                self.live, self.writer, self.agent, self.database, self.operators, self.metrics
+                self.live, self.writer, self.agent, self.database, self.live_operators, self.metrics
             )
             # In reverse: runs finish, the queue drains, and what is left is released.
             stack.push_async_callback(self.runner.release)
@@ -157,10 +177,10 @@ class Services:
             lambda: retention.run(operators),
             first=FIRST_RETENTION_SECONDS,
         )
-        every(TICK_SECONDS, "live", self.live.tick)
-        every(CHECK_SECONDS, "stream_checks", self.live.check)
-        every(CLEANUP_SECONDS, "live_cleanup", self.live.clean_up)
-        every(RUNS_SECONDS, "runs", self.runner.tick)
+        every(TICK_SECONDS, "live", self.live.tick, longest_pause=RETRY_SECONDS)
+        every(CHECK_SECONDS, "stream_checks", self.live.check, longest_pause=RETRY_SECONDS)
+        every(CLEANUP_SECONDS, "live_cleanup", lambda: self.live.clean_up(operators))
+        every(RUNS_SECONDS, "runs", self.runner.tick, longest_pause=RETRY_SECONDS)
         every(
             FORGET_RESERVATIONS_SECONDS,
             "reservation_cleanup",

@@ -187,10 +187,16 @@ class Settings(BaseSettings):
         description="history, session refreshes, metrics and other reads by one address",
     )
     rate_limit_streams_ip: int = Field(
-        30, ge=0, le=100_000, description="streams open at once from one address; 0: no limit"
+        30,
+        ge=0,
+        le=100_000,
+        description="streams open at once from one address, at each worker; 0: no limit",
     )
     rate_limit_streams_conversation: int = Field(
-        10, ge=0, le=100_000, description="streams open at once of one conversation; 0: no limit"
+        10,
+        ge=0,
+        le=100_000,
+        description="streams open at once of one conversation, at each worker; 0: no limit",
     )
     rate_limit_admin_key: RateLimit = Field(
         Limit(600, 60), description="requests with one administrator's key"

@@ -2,7 +2,6 @@
 
 import asyncio
 import io
-import socket
 import traceback
 from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
@@ -12,13 +11,13 @@ import pytest
 import pytest_asyncio
 
 import log_scan
-from hlas.agent import chat
+from asking import KEY, Asked, ignore, make_body, make_model, open_client
 from hlas.agent.chat import ChatClient, Completion, ModelError, Tokens, ToolCall, encode
 from hlas.agent.completions import CHARACTERS_PER_TOKEN
-from hlas.agent.models import Model
 from model_scripts import (
     DONE,
     Call,
+    Cut,
     Endless,
     Finish,
     Hang,
@@ -29,12 +28,10 @@ from model_scripts import (
     Step,
     follow_text,
     frame,
-    read_script,
 )
 from scripted_agent import words
 from scripted_model import ScriptedModel, run_process
 
-KEY = "sk-very-secret-provider-key"
 TOOL = {"type": "function", "function": {"name": "find", "parameters": {"type": "object"}}}
 
 
@@ -46,47 +43,8 @@ async def provider() -> AsyncIterator[ScriptedModel]:
 
 @pytest_asyncio.fixture
 async def client() -> AsyncIterator[ChatClient]:
-    opened = ChatClient()
-    yield opened
-    await opened.close()
-
-
-def make_model(url: str, key: str = KEY) -> Model:
-    return Model("test", url, "scripted-1", key, 1, 1)
-
-
-def make_body(text: str, max_tokens: int = 100) -> bytes:
-    return encode(make_model(""), [{"role": "user", "content": text}], [], max_tokens)
-
-
-def ignore(_: str) -> None:
-    """For tests that look at the completion only."""
-
-
-class Asked:
-    """A request, and the text that came before its end."""
-
-    def __init__(
-        self, client: ChatClient, url: str, text: str = "", *, seconds: float = 30
-    ) -> None:
-        self.text = ""
-        self.spoke = asyncio.Event()
-        self.body = make_body(text)
-        self.task = asyncio.create_task(
-            client.complete(make_model(url), self.body, self.hear, seconds=seconds)
-        )
-
-    def hear(self, piece: str) -> None:
-        self.text += piece
-        self.spoke.set()
-
-    async def fail(self) -> tuple[str, bool, bool]:
-        """The fields of the error that it must end with."""
-        with pytest.raises(ModelError) as caught:
-            await self.task
-        error = caught.value
-        assert str(error) == error.code
-        return error.code, error.is_timeout, error.may_be_paid
+    async with open_client() as opened:
+        yield opened
 
 
 def play(provider: ScriptedModel, *steps: Step) -> None:
@@ -94,7 +52,7 @@ def play(provider: ScriptedModel, *steps: Step) -> None:
 
 
 async def test_request(provider: ScriptedModel, client: ChatClient) -> None:
-    """The request has the form that providers document, with the key and without cookies."""
+    """The request has the form that providers document, with the key."""
     messages = [{"role": "system", "content": "Buď stručný."}, {"role": "user", "content": "č"}]
     body = encode(make_model(""), messages, [TOOL], 64)
     await client.complete(make_model(f"{provider.url}/"), body, ignore, seconds=30)
@@ -113,7 +71,6 @@ async def test_request(provider: ScriptedModel, client: ChatClient) -> None:
     assert head["content-type"] == "application/json"
     assert head["accept-encoding"] == "identity"
     assert head["content-length"] == str(len(body))
-    assert "cookie" not in head
 
 
 async def test_request_without_key_and_tools(provider: ScriptedModel, client: ChatClient) -> None:
@@ -233,7 +190,7 @@ async def test_fault(provider: ScriptedModel, client: ChatClient, text: str) -> 
 @pytest.mark.parametrize("before", ["", "say 3 words in 0 s "])
 async def test_hang(provider: ScriptedModel, client: ChatClient, before: str) -> None:
     """Edge case 64: silence before the first byte or in mid-answer ends at the time limit."""
-    asked = Asked(client, provider.url, f"{before}fail hang", seconds=1)
+    asked = Asked(client, provider.url, f"{before}fail hang", seconds=2)
     assert await asked.fail() == ("timeout", True, True)
     assert asked.text == (words(3) if before else "")
     await provider.until(lambda: provider.left == 1)
@@ -297,14 +254,8 @@ async def test_open_connection_after_the_finish(
 
 async def test_cut_after_the_finish(provider: ScriptedModel, client: ChatClient) -> None:
     """A connection lost after the finish reason costs the usage only."""
-    provider.script = lambda _: (
-        read_script("say 3 words in 0 s")[0]
-        + [
-            Send(frame({}, "stop")),
-            *read_script("fail cut")[0],
-        ]
-    )
-    assert await Asked(client, provider.url).task == Completion(words(3), (), "stop", None)
+    play(provider, Say("Hello"), Send(frame({}, "stop")), Cut)
+    assert await Asked(client, provider.url).task == Completion("Hello", (), "stop", None)
 
 
 @pytest.mark.parametrize("garbage", [b"SSH-2.0-OpenSSH_9.6\r\n", b"HTTP/1.1 abc\r\n\r\n"])
@@ -321,128 +272,6 @@ async def test_not_http(client: ChatClient, garbage: bytes) -> None:
         port = server.sockets[0].getsockname()[1]
         asked = Asked(client, f"http://127.0.0.1:{port}")
         assert await asked.fail() == ("garbage", False, True)
-
-
-async def test_refused(client: ChatClient) -> None:
-    """Edge case 64: nothing can have been paid where nobody listens."""
-    with socket.socket() as unused:
-        unused.bind(("127.0.0.1", 0))
-        url = f"http://127.0.0.1:{unused.getsockname()[1]}"
-        assert await Asked(client, url).fail() == ("refused", False, False)
-
-
-async def test_unknown_host(client: ChatClient) -> None:
-    asked = Asked(client, "http://nowhere.invalid", seconds=60)
-    assert await asked.fail() == ("refused", False, False)
-
-
-async def test_tls_that_fails(client: ChatClient) -> None:
-    """Without an encrypted connection nothing is sent, neither the prompt nor the key."""
-    received = bytearray()
-
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        received.extend(await reader.read(1))
-        writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
-        received.extend(await reader.read())
-        writer.close()
-
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    async with server:
-        url = f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        assert await Asked(client, url, "a long prompt").fail() == ("refused", False, False)
-    assert b"a long prompt" not in received
-
-
-async def test_timeout_before_anything_is_sent(client: ChatClient) -> None:
-    """A connection that cannot be made in time costs nothing."""
-    with socket.socket() as busy:
-        busy.bind(("127.0.0.1", 0))
-        busy.listen(0)
-        url = f"https://127.0.0.1:{busy.getsockname()[1]}"
-        # It is accepted by the kernel, but nobody begins to speak TLS.
-        assert await Asked(client, url, seconds=0.3).fail() == ("timeout", True, False)
-
-
-@pytest.mark.parametrize(
-    "url", ["ftp://127.0.0.1/v1", "nonsense", "http://user:password@127.0.0.1:1/v1"]
-)
-async def test_invalid_address(client: ChatClient, url: str) -> None:
-    """An address that nothing can be sent to is an error of the model like any other."""
-    assert await Asked(client, url).fail() == ("refused", False, False)
-
-
-async def test_invalid_key(provider: ScriptedModel, client: ChatClient) -> None:
-    """A key with a new line cannot add a header."""
-    model = make_model(provider.url, "one\r\ntwo: three")
-    with pytest.raises(ModelError) as caught:
-        await client.complete(model, make_body("a"), ignore, seconds=30)
-    assert (caught.value.code, caught.value.may_be_paid) == ("refused", False)
-    assert provider.requests == []
-
-
-async def test_idle_connection_closed_by_the_server(
-    provider: ScriptedModel, client: ChatClient
-) -> None:
-    """A request on a connection that the server has closed is sent on another, once.
-
-    The close has arrived, but the event loop has not seen it: nothing of the body was sent.
-    """
-    await Asked(client, provider.url, "say 1 words in 0 s").task
-    provider.writers[0].get_extra_info("socket").shutdown(socket.SHUT_RDWR)
-    body = make_body("say 3 words in 0 s")
-    # Not a task: no event is processed before the body is written.
-    completion = await client.complete(make_model(provider.url), body, ignore, seconds=30)
-    assert completion.text == words(3)
-    assert (len(provider.requests), provider.connections) == (2, 2)
-
-
-async def test_idle_connection_cut_after_the_request(
-    provider: ScriptedModel, client: ChatClient
-) -> None:
-    """A body that was sent on a used connection is never sent again."""
-    await Asked(client, provider.url, "say 1 words in 0 s").task
-    assert await Asked(client, provider.url, "fail cut").fail() == ("cut", False, True)
-    assert (len(provider.requests), provider.connections) == (2, 1)
-
-
-@pytest.mark.parametrize("text", ["fail hang", "say 3 words in 0 s fail hang"])
-async def test_cancel(provider: ScriptedModel, client: ChatClient, text: str) -> None:
-    """A visitor who stops the answer stops the provider, before and after its first word."""
-    asked = Asked(client, provider.url, text)
-    await provider.until(lambda: len(provider.requests) == 1)
-    if text.startswith("say"):
-        await asked.spoke.wait()
-    assert provider.left == 0
-    asked.task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await asked.task
-    await provider.until(lambda: provider.left == 1)
-    assert len(provider.requests) == 1
-
-
-async def test_listener_that_fails(provider: ScriptedModel, client: ChatClient) -> None:
-    """An exception of `on_text`, such as that of a guard, is passed on and stops the provider."""
-
-    def trip(_: str) -> None:
-        raise LookupError
-
-    body = make_body("say 3 words in 0 s fail hang")
-    with pytest.raises(LookupError):
-        await client.complete(make_model(provider.url), body, trip, seconds=30)
-    await provider.until(lambda: provider.left == 1)
-
-
-async def test_connections_are_bounded(
-    provider: ScriptedModel, client: ChatClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Requests wait for a connection within their own time limit, and cost nothing meanwhile."""
-    monkeypatch.setattr(chat, "MOST_CONNECTIONS", 1)
-    first = Asked(client, provider.url, "say 1 words in 0 s fail hang")
-    await first.spoke.wait()
-    waiting = Asked(client, provider.url, "say 3 words in 0 s", seconds=0.2)
-    assert await waiting.fail() == ("timeout", True, False)
-    assert (len(provider.requests), provider.connections) == (1, 1)
-    first.task.cancel()
 
 
 @pytest.mark.parametrize("text", ["repeat the secret answer", *FAULTS])

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -23,6 +24,7 @@ from hlas.conversations.readers import Reader
 from hlas.knowledge import entries
 from hlas.knowledge.entries import Entry
 from hlas.observe.metrics import Metrics
+from hlas.operators import sign_ins
 from hlas.store.db import Database
 from hlas.store.drafts import Written
 from hlas.store.logins import APPLICATION, Logins
@@ -65,7 +67,7 @@ class Parts:
     def __init__(self, url: str, database: Database, operators: Database) -> None:
         self.database = database
         self.live = Live(str(uuid_utils.uuid4()))
-        self.live.connect(database, operators)
+        self.live.connect(database, operators, partial(sign_ins.find_valid, operators))
         self.writer = Writer(Logins(url), APPLICATION, worker=self.live.worker)
         self.agent = Counting(KnowledgeAgent(database))
         self.runner = self.writer.listener = Runner(
@@ -306,16 +308,29 @@ async def test_agent_that_fails_in_mid_answer(visitor: Visitor) -> None:
     assert client.messages[1]["content"] == FALLBACK["en"]
 
 
+class Busy:
+    """Never answers."""
+
+    async def answer(self, question: Question, listener: Listener) -> Answer:
+        await asyncio.sleep(60)
+        raise AssertionError
+
+
+async def test_answer_that_takes_too_long(
+    visitor: Visitor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever waits longer than a request may take is told to ask again, not that we failed."""
+    monkeypatch.setattr(replies, "WAIT_SECONDS", 0.2)
+    visitor.parts.agent.agent = Busy()
+    await visitor.say("when are you open?")
+    with pytest.raises(errors.Unavailable):
+        await visitor.reply()
+
+
 async def test_handed_back_without_a_word(visitor: Visitor, operators: Database) -> None:
     """What was asked before and during a takeover is answered once the agent is back."""
     session, agent = visitor.session, visitor.parts.agent
     conversation = UUID(session.tenant_id), UUID(session.conversation_id)
-
-    class Busy:
-        async def answer(self, question: Question, listener: Listener) -> Answer:
-            await asyncio.sleep(60)
-            raise AssertionError
-
     knowledge, agent.agent = agent.agent, Busy()
     await visitor.say("when are you open?")
     await conversations.set_handler(operators, *conversation, "human")

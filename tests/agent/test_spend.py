@@ -1,12 +1,14 @@
 """Money for models: reserved, settled within the reservation, warned about, reported.
 
 Fails with these defects planted in reserve_spend: a cap of 0 read as none, free models refused,
-the clock read before the lock, months summed up to today only, the tenant locked after its budget,
-incidents raised by every reservation; in settle_spend: settled twice, a cost above the reservation.
+the clock read before the lock, months summed up to today only, the tenant not locked first,
+incidents raised by every reservation; in settle_spend: settled twice, a cost above the
+reservation, the newest day lowered; in spend.py: input of 0 believed, costs not cut.
 """
 
 import asyncio
 import io
+import socket
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -190,6 +192,23 @@ async def test_absurd_usage(purse: Purse, reported: Reported, usage: Usage) -> N
     assert await purse.books() == (usage.cost, usage.cost)
 
 
+async def test_the_database_keeps_the_bound(purse: Purse) -> None:
+    """Edge case 63: the function itself settles from 0 to what was reserved, whoever calls it."""
+    for cost, settled in ((10**18, 100), (-5, 0), (None, 100), (40, 40)):
+        held = await purse.reserve(100)
+        row = await purse.operators.one(
+            "select settle_spend($1::text::uuid, $2::text::uuid, -7, -7, $3) as cost",
+            purse.payer.tenant_id,
+            held.id,
+            cost,
+        )
+        assert row is not None
+        assert row["cost"] == settled
+    assert await purse.books() == (240, 240)
+    [row] = await purse.operators.all("select input_tokens, output_tokens from spend")
+    assert tuple(row) == (0, 0)
+
+
 async def test_usage_twice(purse: Purse) -> None:
     """Edge case 63: the second settlement, or release, changes nothing, even at the same time."""
     held = await purse.reserve(100)
@@ -282,11 +301,11 @@ async def test_free_models(purse: Purse) -> None:
 async def test_absurd_prices(purse: Purse) -> None:
     """An amount that no integer of the database holds is refused, with caps and without."""
     absurd = replace(MODEL, input_price=LARGEST_AMOUNT)
-    assert await purse.refuse(10**6, absurd) == "day"
+    assert await purse.refuse(2 * 10**6, absurd) == "day"
     await purse.set_caps(day=10**18, month=10**18)
     dear = replace(MODEL, input_price=10**18)
     await purse.reserve(900_000, dear)
-    assert await purse.refuse(10**6, absurd) == "day"
+    assert await purse.refuse(2 * 10**6, absurd) == "day"
     assert await purse.refuse(200_000, dear) == "day"
     assert await purse.books() == (9 * 10**17, 9 * 10**17)
 
@@ -324,8 +343,9 @@ async def test_day_and_month_roll_over(purse: Purse) -> None:
     assert await purse.refuse(1) == "day"
     [budget] = await budgets.list_budgets(purse.operators, "shop")
     first = budget.today.replace(day=1)
-    # Another day of the same month, before or after today.
-    other = first if budget.today != first else first + timedelta(days=1)
+    end = (first + timedelta(days=31)).replace(day=1) - timedelta(days=1)
+    # A day of the same month after today, where there is one: the clock may have been set back.
+    other = end if budget.today != end else first
     await purse.operators.execute("update spend set day = $1", other)
     await purse.operators.execute("update reservations set day = $1", other)
     assert await purse.refuse(51) == "month"
@@ -632,8 +652,17 @@ def test_dollars_for_people() -> None:
     assert shown == ["$0.00", "under $0.0001", "$0.1235", "$0.50", "$1,234.57"]
 
 
-def test_list_prices() -> None:
-    """The price at the provider of the address, of the highest tier; unknown ones are None."""
+def test_list_prices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The price at the provider of the address, of the highest tier; unknown ones are None.
+
+    Nothing is downloaded.
+    """
+
+    def refuse(*_: object) -> None:
+        raise AssertionError("no connection may be made")
+
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
     openai = "https://api.openai.com/v1"
     assert find_list_price(openai, "gpt-4o") == ListPrice(2_500_000_000, 10_000_000_000)
     google = "https://generativelanguage.googleapis.com/v1beta/openai"

@@ -1,8 +1,7 @@
 """Edge case 62: many runs at a cap, in two processes on one database.
 
-Fails with these defects planted in reserve_spend: the budget not locked (over the cap), the sums
-read in the statement that takes the lock (over the cap), the row of the day added without the
-amount that was there (the books do not add up).
+Fails with these defects planted in reserve_spend: the budget not locked (over the cap), the amount
+of the day replaced instead of raised (the books do not add up).
 """
 
 import asyncio

@@ -4,10 +4,15 @@ import asyncio
 import io
 from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
+from functools import partial
 from typing import Any
+from uuid import UUID
 
+import asyncpg
 import httpx
 import pytest
+import pytest_asyncio
+import uuid_utils
 
 from administration import make_desk
 from factories import Live, Site, make_site, serve_app
@@ -17,6 +22,7 @@ from hlas.conversations.frames import Cursor, RunPosition
 from hlas.conversations.readers import Progress, Reader
 from hlas.conversations.runs import Run
 from hlas.errors import Unavailable
+from hlas.operators import sign_ins
 from hlas.services import Services
 from hlas.settings import Settings
 from hlas.store.db import Database
@@ -24,6 +30,7 @@ from scripted_agent import RESUMED
 from streams import Follower, follow, open_stream
 
 KEY = ("tenant", "conversation")
+TENANT = str(UUID(int=1))
 
 
 def services_of(live: Live) -> Services:
@@ -135,11 +142,118 @@ async def test_check_without_a_database(
     live.open(idle, sink)
     monkeypatch.setattr(live._operators, "all", fail)
     monkeypatch.setattr("hlas.conversations.readers.KEEP_ALIVE_SECONDS", 0.0)
-    await live.check()
+    with pytest.raises(Unavailable):
+        await live.check()
     [topic] = live._topics.values()
     assert topic.readers == {idle}
     assert b": keep-alive" in sink.data
     live.leave(idle)
+
+
+@pytest_asyncio.fixture
+async def alone(database: Database, operators: Database) -> lives.Live:
+    """The readers of a worker that nobody ticks; one follows a conversation."""
+    made = lives.Live(str(uuid_utils.uuid4()))
+    made.connect(database, operators, partial(sign_ins.find_valid, operators))
+    made._topics[TENANT, TENANT] = lives._Topic()
+    return made
+
+
+async def publish(live: lives.Live, count: int) -> None:
+    for number in range(count):
+        live.touch(TENANT, str(UUID(int=number)))
+    await live._publish()
+
+
+async def test_own_changes_are_read_once(alone: lives.Live, operators: Database) -> None:
+    """A busy worker does not read its own changes again and again."""
+    await alone.tick()
+    await publish(alone, 3)
+    await alone.tick()
+    [last] = await operators.all("select max(id) as id from changes")
+    assert (alone._position, alone._seen) == (last["id"], {})
+
+
+async def test_changes_out_of_order(alone: lives.Live, operators: Database) -> None:
+    """A change that is committed after one with a higher id is noticed, too."""
+    noticed: list[Any] = []
+    alone._topics[TENANT, TENANT].watchers.add(lambda: noticed.append(1))
+    await alone.tick()
+    noticed.clear()
+    [early] = await operators.all("select nextval('change_ids') as id")
+    await publish(alone, 1)
+    await alone.tick()
+    assert alone._position == early["id"] - 1
+    assert noticed == []
+    await operators.execute(
+        "insert into changes (tenant_id, id, conversation_id) values ($1, $2, $1)",
+        TENANT,
+        early["id"],
+    )
+    await alone.tick()
+    assert noticed == [1]
+    assert (alone._position, alone._seen) == (early["id"] + 1, {})
+
+
+async def test_gap_that_is_never_filled(
+    alone: lives.Live, operators: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An id whose transaction failed does not hold the position back for ever."""
+    await alone.tick()
+    [lost] = await operators.all("select nextval('change_ids') as id")
+    await publish(alone, 2)
+    await alone.tick()
+    assert alone._position == lost["id"] - 1
+    monkeypatch.setattr(lives, "SETTLE_SECONDS", -1.0)
+    await alone.tick()
+    assert (alone._position, alone._seen) == (lost["id"] + 2, {})
+
+
+async def test_last_changes_are_published(
+    alone: lives.Live, operators: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a failed statement did not publish, and what changed just before the worker stops."""
+
+    async def fail(*_: object) -> str:
+        raise asyncpg.UniqueViolationError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(alone._operators, "execute", fail)
+        with pytest.raises(asyncpg.UniqueViolationError):
+            await publish(alone, 1)
+    alone.touch(TENANT, str(UUID(int=7)))
+    await alone.close()
+    rows = await operators.all("select conversation_id from changes order by conversation_id")
+    assert [row["conversation_id"].int for row in rows] == [0, 7]
+
+
+async def test_busy_operators(visit: Site, workers: list[Live]) -> None:
+    """Long statements of administrators do not take the connections of leases and streams."""
+    services = services_of(workers[0])
+    async with AsyncExitStack() as stack:
+        for _ in range(4):
+            await stack.enter_async_context(services.operators.transaction())
+        with pytest.raises(Unavailable):
+            await services.operators.one("select 1")
+        await services.runner.tick()
+        await services.live.tick()
+        await services.live.check()
+
+
+@pytest.mark.settings(rate_limit_streams_conversation=1, rate_limit_enforce=False)
+async def test_limit_in_a_dry_run(visit: Site, workers: list[Live]) -> None:
+    """In a dry run the stream opens, and the refusal is logged and counted."""
+    first, second = Follower(), Follower()
+    async with open_stream(workers[0].client, visit, first) as response:
+        pieces = response.aiter_raw()
+        await anext(pieces)
+        async with open_stream(workers[0].client, visit, second) as another:
+            assert another.status_code == 200
+    [line] = workers[0].events("blocked")
+    assert (line["scope"], line["enforced"]) == ("conversation", False)
+    assert line["route"] == "/widget/conversations/{conversation_id}/stream"
+    metrics = (await workers[0].client.get("/metrics")).text
+    assert 'reason="rate_limited_dry_run"' in metrics
 
 
 @pytest.mark.settings(rate_limit_streams_conversation=2)

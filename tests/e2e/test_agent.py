@@ -238,6 +238,31 @@ async def test_a_tool_in_mid_answer(context: BrowserContext, shop: Shop, speaker
     no_problems(visitor)
 
 
+async def test_a_tool_ends_with_the_next_words(context: BrowserContext, shop: Shop) -> None:
+    """Both may come at once: the words grow, and nobody waits for the tool any more."""
+    visitor = await shop.arrive(context)
+    await visitor.open()
+    await visitor.write("hello")
+    await visitor.settled()
+    conversation = (await visitor.session())["conversation_id"]
+
+    async def hear(text: str, tools: dict[str, str]) -> None:
+        """As from the tab that reads the stream."""
+        await visitor.page.evaluate(
+            """([conversation, run]) => new BroadcastChannel("hlas").postMessage(
+              [conversation, [], { until: 0, run: { ...run, at: Date.now() } }])""",
+            [conversation, {"id": "r", "text": text, "tools": tools}],
+        )
+
+    await hear("One ", {"c1": "search_knowledge"})
+    await expect(label(visitor)).to_have_text("Searching…")
+    await hear("One two", {})
+    await expect(answer(visitor)).to_have_text("One two")
+    # At once, not with the next poll.
+    assert await label(visitor).count() == 0
+    no_problems(visitor)
+
+
 async def test_who_wants_no_motion(browser: Browser, shop: Shop, speaker: Speaker) -> None:
     """The words say it; nothing moves."""
     context = await browser.new_context(reduced_motion="reduce", locale="en-GB")

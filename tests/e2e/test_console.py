@@ -12,6 +12,7 @@ from e2e.shop import Shop
 from e2e.visitor import no_problems
 from factories import Live, Site
 from hlas.agent import agent_settings
+from hlas.agent.agent_settings import AgentSettings
 from hlas.knowledge import entries
 from hlas.knowledge.entries import Entry
 from hlas.store.db import Database
@@ -44,7 +45,7 @@ async def furnish(site: Site, operators: Database) -> str:
     )
     await operators.execute(
         "insert into spend (tenant_id, day, model, requests, amount) "
-        "select $1::text::uuid, current_date - n, 'model-' || n % 3, n, n * 200000000 "
+        "select $1::text::uuid, current_date - n, 'model-' || n % 3, n, n * 200000000::bigint "
         "from generate_series(0, 24) n union all "
         "select $1::text::uuid, current_date, 'large', 90, 4100000000",
         site.tenant_id,
@@ -76,8 +77,16 @@ def pages_of(site: Site, entry_id: str) -> list[str]:
         "/blocked",
         "/incidents",
         "/audit",
-        "/nowhere",
     ]
+
+
+async def check_page(desk: Desk) -> None:
+    """No violation with everything unfolded, and nothing wider than the screen."""
+    page = desk.page
+    await page.evaluate("for (const one of document.querySelectorAll('details')) one.open = true")
+    assert await desk.violations() == [], page.url
+    assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth"), page.url
+    assert await page.evaluate(ALL_OF_NAVIGATION), page.url
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -91,12 +100,14 @@ async def test_axe_finds_nothing(
     desk = await Desk.open(context, answered.live, operators)
     for path in pages_of(answered, entry_id):
         await desk.go(path)
-        await desk.page.evaluate(
-            "for (const one of document.querySelectorAll('details')) one.open = true"
-        )
-        assert await desk.violations() == [], path
-        assert await desk.page.evaluate("document.documentElement.scrollWidth <= innerWidth"), path
-        assert await desk.page.evaluate(ALL_OF_NAVIGATION), path
+        await check_page(desk)
+    await desk.go(f"/tenants/{answered.slug}/agent")
+    await desk.page.get_by_label("A visitor asks").fill("Do you deliver?")
+    await desk.page.get_by_role("button", name="Ask").click()
+    await expect(desk.page.get_by_role("heading", name="The answer")).to_be_visible()
+    await check_page(desk)
+    await desk.go("/nowhere")
+    await check_page(desk)
     await desk.page.get_by_role("link", name="Back to the overview").click()
     await desk.page.get_by_role("button", name="Sign out").click()
     await expect(desk.page.get_by_role("status")).to_have_text("You are signed out.")
@@ -192,6 +203,45 @@ async def test_looks_are_tried_on_before_they_are_saved(
     await visitor.open()
     await expect(visitor.panel).to_contain_text("Tulip & <b>Rose</b>")
     no_problems(visitor)
+    assert desk.problems == []
+
+
+async def test_an_agent_gets_a_model(
+    context: BrowserContext, site: Site, operators: Database
+) -> None:
+    """An operator adds a model and chooses it; the field counts the characters of instructions."""
+    desk = await Desk.open(context, site.live, operators)
+    page = desk.page
+    await page.get_by_role("link", name="Models").click()
+    await page.get_by_label("Name", exact=True).fill("local")
+    await page.get_by_label("Address").fill("http://127.0.0.1:1/v1")
+    await page.get_by_label("The provider's name of the model").fill("llama3")
+    await page.get_by_label("It costs nothing").check()
+    await page.get_by_role("button", name="Add").click()
+    await expect(page.get_by_role("status")).to_have_text("Added.")
+    await page.get_by_role("button", name="Send a test request").click()
+    await expect(page.get_by_role("alert")).to_have_text(
+        "It does not work: nothing answers at its address."
+    )
+    await desk.go(f"/tenants/{site.slug}/agent")
+    await page.get_by_label("First choice").select_option("local")
+    await page.get_by_label("Instructions").fill("Be brief. 🙂")
+    await expect(page.locator("#instructions-help")).to_contain_text("11 of 8000 characters")
+    await page.get_by_label("Find products and their prices", exact=False).first.uncheck()
+    await page.get_by_role("checkbox", name="Ask the visitor before: Ask a person").check()
+    await page.get_by_label("Answers may link to").fill("maps.example")
+    await page.get_by_role("button", name="Save").click()
+    await expect(page.get_by_role("status")).to_have_text("Saved.")
+    shop = await tenants.find_tenant(operators, site.slug)
+    assert await agent_settings.read(operators, shop.id) == AgentSettings(
+        models=("local",),
+        instructions="Be brief. 🙂",
+        tools=("search_knowledge", "hand_over"),
+        acting_tools=("hand_over",),
+        link_hosts=("maps.example",),
+        max_steps=None,
+        is_debug=False,
+    )
     assert desk.problems == []
 
 

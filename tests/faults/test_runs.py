@@ -5,8 +5,10 @@ import io
 import os
 import random
 import signal
+import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from itertools import chain, takewhile
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +74,12 @@ async def test_worker_ends_in_mid_answer(
             first.process.kill()
         else:
             first.process.terminate()
-        await follower.until(["user", "assistant"])
+            await asyncio.to_thread(first.process.wait)
+            # Released, or taken over already: nobody waits for the lease to end.
+            [run] = await operators.all("select owner is null or attempt > 1 as is_free from runs")
+            assert run["is_free"]
+        async with asyncio.timeout(10):
+            await follower.until(["user", "assistant"])
         reading.cancel()
         assert follower.resets == 1
         assert follower.messages[1]["content"] == RESUMED
@@ -116,12 +123,15 @@ class GatedAgent:
 async def race(workers: list[Live], operators: Database, count: int) -> None:
     """An operator speaks before the agent, after it, and at the same time."""
     chance = random.Random(count)
+    duration = 0.01
     agent = GatedAgent()
     for live in workers:
         live.app.state.services.runner._agent = agent
     desks = [await make_desk(live, operators) for live in workers]
     site = await make_site(workers[0], operators, handler="agent")
-    for number in range(count):
+    ends: set[int] = set()
+    # Both ends of the race must have been seen.
+    for number in chain(range(count), takewhile(lambda _: len(ends) < 2, range(1, 3000, 3))):
         agent.gate = asyncio.Event()
         await site.open()
         await site.send("Is anybody there?")
@@ -131,15 +141,19 @@ async def race(workers: list[Live], operators: Database, count: int) -> None:
             await site.live.client.post("/widget/messages/assistant", headers=site.headers())
             await speaking
         elif number % 3 == 1:
-            delay = chance.random() * 0.01
-            asyncio.get_running_loop().call_later(delay, agent.gate.set)
+            started = time.monotonic()
+            asyncio.get_running_loop().call_later(chance.random() * duration, agent.gate.set)
             await speaking
+            duration = 2 * (time.monotonic() - started)
         else:
             await speaking
             agent.gate.set()
         roles = [message["role"] for message in (await settled(operators, site))["messages"]]
         both, alone = ["user", "assistant", "operator"], ["user", "operator"]
         assert roles in ([both], [both, alone], [alone])[number % 3]
+        if number % 3 == 1:
+            ends.add(len(roles))
+    assert len(ends) == 2
 
 
 async def say(desk: Desk, site: Site, text: str) -> None:
@@ -182,8 +196,9 @@ async def test_takeover_in_mid_answer(workers: list[Live], operators: Database) 
     reading = asyncio.create_task(follow(workers[1].client, site, follower))
     await site.send("say 300 words in 60 s")
     await follower.until_text("word3")
-    await say(desk, site, "A person is here.")
-    await follower.until(["user", "operator"])
+    for text in ("A person is here.", "And stays."):
+        await say(desk, site, text)
+    await follower.until(["user", "operator", "operator"])
     assert follower.resets == 1
     await site.send("say 2 words in 0.1 s")
     waiting = await site.live.client.post("/widget/messages/assistant", headers=site.headers())
@@ -191,7 +206,7 @@ async def test_takeover_in_mid_answer(workers: list[Live], operators: Database) 
     path = f"/tenants/{site.slug}/conversations/{site.conversation_id}/handler"
     handed = await desk.ask("PUT", path, json={"handler": "agent"})
     assert (handed.status_code, handed.json()["handler"]) == (200, "agent")
-    await follower.until(["user", "operator", "user", "assistant"])
+    await follower.until(["user", "operator", "operator", "user", "assistant"])
     reading.cancel()
     with suppress(asyncio.CancelledError, httpx.HTTPError):
         await reading
@@ -200,8 +215,11 @@ async def test_takeover_in_mid_answer(workers: list[Live], operators: Database) 
         frame["data"]["handler"] for frame in follower.frames if frame["type"] == "data-state"
     ]
     assert states == ["agent", "human", "agent"]
-    actions = await operators.all("select action from events where action like 'conversation.%'")
-    assert [row["action"] for row in actions] == ["conversation.handler"]
+    rows = await operators.all(
+        "select after from events where action = 'conversation.handler' order by id"
+    )
+    assert [row["after"]["handler"] for row in rows] == ["human", "agent"]
+    assert len(workers[0].events("taken_over")) == 1
 
 
 async def test_operators_message_is_idempotent(workers: list[Live], operators: Database) -> None:

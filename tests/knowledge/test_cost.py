@@ -191,6 +191,23 @@ async def test_a_tenant_pauses_as_long_as_it_took(
     assert len(times) == 4
 
 
+async def test_questions_that_wait_are_answered(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A question is not answered with the fallback because others came before it."""
+
+    async def rank(*_: object) -> list[knowledge.Match]:
+        await asyncio.sleep(0.25)
+        return [match]
+
+    match = knowledge.Match("an entry", "What?", "That.", 1.0)
+    monkeypatch.setattr(knowledge, "rank", rank)
+    one = agent.KnowledgeAgent(database)
+    question = Question("a tenant", "a conversation", "What does it cost?", "en")
+    answers = await asyncio.gather(*(one.answer(question, Notebook()) for _ in range(5)))
+    assert [answer.text for answer in answers] == ["That."] * 5
+
+
 async def test_a_slow_ranking_is_cancelled(
     answered: Site, operators: Database, locker: asyncpg.Connection
 ) -> None:

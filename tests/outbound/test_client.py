@@ -14,7 +14,7 @@ from factories import make_settings
 from hlas.outbound.client import OutboundClient, OutboundError
 from web_servers import raw_server
 
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 
 @asynccontextmanager
@@ -36,7 +36,7 @@ class Counter:
     def __init__(self) -> None:
         self.asked: list[web.BaseRequest] = []
 
-    async def __call__(self, request: web.Request) -> web.Response:
+    async def __call__(self, request: web.BaseRequest) -> web.Response:
         self.asked.append(request)
         return web.Response(text="hello", headers={"Set-Cookie": "a=b"})
 
@@ -155,7 +155,7 @@ async def test_redirect(make_client: Any) -> None:
     """Edge case 65: a redirect is an error and not followed."""
     counter = Counter()
 
-    async def redirect(_: web.Request) -> web.Response:
+    async def redirect(_: web.BaseRequest) -> web.Response:
         return web.Response(status=307, headers={"Location": f"http://{target}/"})
 
     async with website(counter) as target, website(redirect) as place:
@@ -180,7 +180,7 @@ async def test_environment(make_client: Any, monkeypatch: pytest.MonkeyPatch) ->
 
 
 async def test_size_and_time(make_client: Any) -> None:
-    """Edge case 65: an endless answer ends at its limit of size, a silent server at that of time."""
+    """Edge case 65: an endless answer ends at the limit of size, a slow one at that of time."""
     client = make_client("127.0.0.1")
     head = b"HTTP/1.1 200 OK\r\n\r\n"
     async with raw_server(head, endless=b"x" * 1000) as url:
@@ -214,7 +214,7 @@ async def test_no_tls(make_client: Any) -> None:
 
     async def greet(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"220 mail.example ESMTP\r\n")
-        await writer.drain()
+        writer.close()
 
     server = await asyncio.start_server(greet, "127.0.0.1", 0)
     async with server:

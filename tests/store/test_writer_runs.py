@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator
 import pytest_asyncio
 import uuid_utils
 
-from hlas.agent.runner import MOST_ATTEMPTS
 from hlas.conversations import runs
 from hlas.conversations.runs import Run
 from hlas.store.db import Database
@@ -147,15 +146,6 @@ async def test_takeover(worker: Worker, operators: Database) -> None:
     assert await states(operators) == ["cancelled"]
     await worker.writer.write(worker.draft("user"))
     assert len(worker.listener.runs) == 1, "a person answers"
-
-
-async def test_worker_that_fails_again_and_again(worker: Worker, operators: Database) -> None:
-    """A run is not given up by claiming it often: the runner answers it with the fallback."""
-    await worker.ask()
-    for attempt in range(2, MOST_ATTEMPTS + 2):
-        await expire(operators)
-        [run] = await runs.claim(operators, OTHER)
-        assert run.attempt == attempt
 
 
 async def test_release(worker: Worker, operators: Database) -> None:

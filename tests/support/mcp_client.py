@@ -20,7 +20,7 @@ async def ask_old(command: list[str], arguments: dict[str, str]) -> Any:
 
 
 async def ask_new(command: list[str], arguments: dict[str, str], mode: str) -> Any:
-    from mcp import Client, StdioServerParameters  # type: ignore[attr-defined]
+    from mcp import Client, StdioServerParameters
     from mcp.client.stdio import stdio_client
 
     parameters = StdioServerParameters(command=command[0], args=command[1:])

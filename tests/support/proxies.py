@@ -119,7 +119,7 @@ def run_proxy(name: str, backend: int, *, from_outside: bool = False) -> Iterato
                 [found, *arguments], env=environment, stdout=output, stderr=output
             )
         try:
-            _wait(process, port, directory / "output")
+            wait_for_port(process, port, directory / "output")
             yield Proxy(name, f"http://127.0.0.1:{port}")
         finally:
             process.terminate()
@@ -133,7 +133,7 @@ def _distrust_loopback(main: Path) -> None:
     main.write_text(re.sub(allowed, r"\1 127.1.2.3", text))
 
 
-def _wait(process: subprocess.Popen[bytes], port: int, output: Path) -> None:
+def wait_for_port(process: subprocess.Popen[bytes], port: int, output: Path) -> None:
     deadline = time.monotonic() + START_SECONDS
     while True:
         with socket.socket() as probe:

@@ -6,10 +6,11 @@ In a test it runs in the event loop: `async with ScriptedModel() as provider`. A
 
 import asyncio
 import re
+import ssl
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self, TypeVar
@@ -44,7 +45,12 @@ class ScriptedModel:
     """A server on this machine; counts what it is asked for, and who leaves in mid-answer."""
 
     def __init__(
-        self, script: Script = follow_text, *, piece: int = 0, receipts: Path | None = None
+        self,
+        script: Script = follow_text,
+        *,
+        piece: int = 0,
+        receipts: Path | None = None,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         """With `piece`, the body is sent in chunks of so many bytes.
 
@@ -59,18 +65,21 @@ class ScriptedModel:
         # Clients that closed the connection before the end of the answer.
         self.left = 0
         self._receipts = receipts
+        self._tls = tls
         self._changed = asyncio.Event()
         self._tasks: set[asyncio.Task[Any]] = set()
         self.writers: list[asyncio.StreamWriter] = []
 
     async def start(self, port: int = 0) -> None:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", port, limit=2**24)
+        self._server = await asyncio.start_server(
+            self._serve, "127.0.0.1", port, limit=2**24, ssl=self._tls
+        )
         self.port: int = self._server.sockets[0].getsockname()[1]
 
     @property
     def url(self) -> str:
         """The `base_url` of a model."""
-        return f"http://127.0.0.1:{self.port}/v1"
+        return f"{'https' if self._tls else 'http'}://127.0.0.1:{self.port}/v1"
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -96,8 +105,9 @@ class ScriptedModel:
         self.connections += 1
         self.writers.append(writer)
         try:
-            while await self._answer(reader, writer):
-                pass
+            early: bytes | None = b""
+            while early is not None:
+                early = await self._answer(early, reader, writer)
         except (ConnectionError, asyncio.IncompleteReadError):
             pass
         finally:
@@ -105,9 +115,11 @@ class ScriptedModel:
             self._changed.set()
             writer.close()
 
-    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-        """Answer one request; True if the connection can be used for another."""
-        head = (await reader.readuntil(b"\r\n\r\n")).decode()
+    async def _answer(
+        self, early: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> bytes | None:
+        """Answer one request; return what has come of the next, or None to close."""
+        head = (early + await reader.readuntil(b"\r\n\r\n")).decode()
         request, *lines = head.strip().split("\r\n")
         headers = {
             name.lower(): value for name, _, value in (line.partition(": ") for line in lines)
@@ -115,18 +127,26 @@ class ScriptedModel:
         raw = await reader.readexactly(int(headers.get("content-length", 0)))
         if not request.startswith("POST ") or not request.split()[1].endswith("/chat/completions"):
             writer.write(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
-            return True
+            return b""
         body = orjson.loads(raw)
         steps = list(self.script(body))
         self._count(body, headers, steps)
-        answering = asyncio.create_task(_Exchange(writer, self.piece, len(raw)).run(steps))
+        return await self._watch(_Exchange(writer, self.piece, len(raw)).run(steps), reader)
+
+    async def _watch(
+        self, answer: Coroutine[Any, Any, bool], reader: asyncio.StreamReader
+    ) -> bytes | None:
+        """Answer while the client is there."""
+        answering = asyncio.create_task(answer)
         watching = asyncio.create_task(reader.read(1))
         try:
             await asyncio.wait({answering, watching}, return_when=asyncio.FIRST_COMPLETED)
-            if not answering.done():
+            if not answering.done() or isinstance(answering.exception(), ConnectionError):
                 self.left += 1
-                return False
-            return answering.result()
+                return None
+            # The client may have read the answer and sent its next request already.
+            early = watching.result() if watching.done() else b""
+            return early if answering.result() else None
         finally:
             for task in (answering, watching):
                 task.cancel()

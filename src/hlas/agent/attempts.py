@@ -28,7 +28,7 @@ from hlas.agent.chat import ChatClient, Completion, ModelError, ToolCall
 from hlas.agent.guard import CanaryTripped, Guard
 from hlas.agent.models import Model
 from hlas.agent.prompts import Passage, Turn
-from hlas.agent.spend import BudgetUsedUp, Ledger, Payer
+from hlas.agent.spend import BudgetUsedUp, Ledger, Payer, Reservation
 from hlas.agent.tools import Caller, Toolbox, ToolResult, Tools
 from hlas.conversations import frames
 from hlas.errors import Unavailable
@@ -219,21 +219,29 @@ class Attempt:
             )
             tokens = completion.tokens
         except ModelError as error:
-            is_free = not error.may_be_paid
+            is_free, tokens = not error.may_be_paid, error.tokens
             raise
         except CanaryTripped:
             self._trip()
         finally:
             # Also when the visitor has stopped the answer: the books are kept to the end.
-            settling = (
-                means.ledger.release(reservation)
-                if is_free
-                else means.ledger.settle(reservation, model, tokens)
-            )
-            usage = await asyncio.shield(asyncio.ensure_future(settling))
-            self._usage += usage or Usage()
+            settling = self._settle(reservation, model, tokens, is_free=is_free)
+            await asyncio.shield(asyncio.ensure_future(settling))
             self._note("model", started, name=model.name, tokens=tokens)
         return completion
+
+    async def _settle(
+        self, reservation: Reservation, model: Model, tokens: chat.Tokens | None, *, is_free: bool
+    ) -> None:
+        ledger = self._means.ledger
+        try:
+            if is_free:
+                await ledger.release(reservation)
+            else:
+                self._usage += await ledger.settle(reservation, model, tokens)
+        except Unavailable:
+            # What is never settled counts in full.
+            self._usage += Usage(cost=reservation.amount)
 
     def _hear(self, piece: str) -> None:
         if self._said and self._is_first_piece and piece:
@@ -260,7 +268,7 @@ class Attempt:
         for call in calls:
             if tools.is_acting(call.name) and (arguments := _parse(call.arguments)) is not None:
                 return await self._offer(tools, call, arguments)
-        self.messages.append(_say_calls(completion.text, calls))
+        self.messages.append(replace(completion, calls=calls).to_message())
         results = await asyncio.gather(*(self._use(tools, call) for call in calls))
         for call, result in zip(calls, results, strict=True):
             self._take_result(call, result)
@@ -323,11 +331,11 @@ class Attempt:
             # Decided before, perhaps by an attempt whose worker is gone.
             text = "This decision was taken before; do not repeat the action."
             call = ToolCall("decision", "decision", "{}")
-            self.messages.append(_say_calls("", (call,)))
+            self.messages.append(_repeat(call))
             self._take_result(call, ToolResult(text, "error"))
             return
         call = ToolCall("decision", row["tool"], orjson.dumps(row["arguments"]).decode())
-        self.messages.append(_say_calls("", (call,)))
+        self.messages.append(_repeat(call))
         if question.declined:
             self._take_result(call, ToolResult("The visitor declined.", "error"))
         else:
@@ -368,7 +376,8 @@ class Attempt:
         return tuple(Source(one.number, one.title, one.url) for one in self._guard.cited)
 
     def _make_answer(self) -> Answer:
-        cited = (one.entry_id for one in self._guard.cited if one.entry_id)
+        # Products are cited, too, and are no entries.
+        cited = (one.entry_id for one in self._guard.cited if _is_entry(one.entry_id))
         answer = Answer(
             self._said,
             "agent",
@@ -420,23 +429,16 @@ def _parse(arguments: str) -> dict[str, object] | None:
     return parsed if isinstance(parsed, dict) else None
 
 
+def _is_entry(passage_id: str) -> bool:
+    return ":" not in passage_id
+
+
 def _name_of(definition: dict[str, object]) -> str:
     function = definition["function"]
     assert isinstance(function, dict)
     return str(function["name"])
 
 
-def _say_calls(text: str, calls: Sequence[ToolCall]) -> dict[str, object]:
-    """The model's own message that called the tools, as it has to be repeated to it."""
-    return {
-        "role": "assistant",
-        "content": text or None,
-        "tool_calls": [
-            {
-                "id": call.id,
-                "type": "function",
-                "function": {"name": call.name, "arguments": call.arguments},
-            }
-            for call in calls
-        ],
-    }
+def _repeat(call: ToolCall) -> dict[str, object]:
+    """A call as the model's own message."""
+    return Completion("", (call,), "tool_calls", None).to_message()

@@ -5,9 +5,9 @@ import re
 import unicodedata
 from functools import lru_cache
 
-# So many of the secret's letters and digits in a row trip it.
+# So many of the secret's letters and digits in a row trip it; fewer may be equal by chance.
 WINDOW = 8
-# So many in a row are held back: one fewer is what a visitor may get to see.
+# From so many in a row on they are held back: of what trips, a visitor sees at most one fewer.
 HELD = 4
 
 # Cyrillic letters that look like Latin ones.

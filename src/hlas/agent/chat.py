@@ -123,6 +123,7 @@ class ChatClient:
         if self._session is None:
             self._session = _open_session()
         headers = {"Authorization": f"Bearer {model.key}"} if model.key else {}
+        # An address such as https://api.mistral.ai/v1, with or without a slash at its end.
         return await self._session.post(
             f"{model.base_url.rstrip('/')}/chat/completions",
             data=payload,

@@ -159,10 +159,13 @@ class CompletionReader:
             if self._line_length > LONGEST_LINE:
                 raise ModelError("too_long")
             return ""
-        *lines, rest = b"".join((*self._line, chunk)).split(b"\n")
-        self._line = [rest]
+        if self._line:
+            chunk = b"".join((*self._line, chunk))
+        lines = chunk.split(b"\n")
+        rest = lines.pop()
+        self._line = [rest] if rest else []
         self._line_length = len(rest)
-        return self._add("".join([self._read_line(line) for line in lines]))
+        return self._add("".join([self._read_line(line) for line in lines if line]))
 
     def end(self) -> str:
         """Take the end of the body and return the text that it completes."""

@@ -15,6 +15,7 @@ Code is treated like other text: not every front end shows it without links.
 
 from collections.abc import Iterable
 
+from hlas.agent.brackets import LINE_PREFIX, Brackets
 from hlas.agent.canary import Canary, CanaryTripped
 from hlas.agent.links import (
     CITE,
@@ -26,7 +27,7 @@ from hlas.agent.links import (
     Links,
     Words,
 )
-from hlas.agent.markup import LINE_PREFIX, Brackets, Characters, Tags
+from hlas.agent.markup import Characters, Tags
 from hlas.agent.prompts import Passage
 
 __all__ = ["CanaryTripped", "Guard"]
@@ -134,9 +135,12 @@ class _Release:
 
     def _write(self, character: str) -> None:
         if character == "\n":
-            self._is_line_start, self._is_label = True, False
+            self._is_line_start = True
+            # A label may go on in the next line, but not over an empty one.
+            self._is_label = self._is_label and self._last != "\n"
         elif self._is_line_start and not LINE_PREFIX.fullmatch(character):
-            self._is_line_start, self._is_label = False, character == "["
+            self._is_line_start = False
+            self._is_label = self._is_label or character == "["
         self._last = character
         self._held.append(character)
         self._written.read(character)

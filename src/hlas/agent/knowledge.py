@@ -14,9 +14,9 @@ THRESHOLD = 0.45
 # read and write. The database cancels statements that take longer.
 CONNECTIONS = 2
 STATEMENT_SECONDS = 0.5
-# Including the wait; after that the visitor gets the fallback sentence.
-ANSWER_SECONDS = 1.5
-# Of a visitor's messages in a row, so many of the last ones are answered.
+# Including the wait for other questions; after that the fallback sentence is stored for good.
+ANSWER_SECONDS = 6.0
+# How many of the latest unanswered messages are answered.
 QUESTIONS = 3
 
 
@@ -26,6 +26,8 @@ class KnowledgeAgent:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        # Wait for a connection here: the pool gives up after a second.
+        self._connections = asyncio.Semaphore(CONNECTIONS)
 
     async def answer(self, question: Question, _: Listener) -> Answer:
         """Answer each of the visitor's messages that the knowledge covers."""
@@ -49,10 +51,17 @@ class KnowledgeAgent:
         turn = self._turns.setdefault(question.tenant_id, asyncio.Lock())
         await turn.acquire()
         loop = asyncio.get_running_loop()
-        started = loop.time()
+        took = 0.0
         try:
-            return await entries.rank(self._database, question.tenant_id, text, question.language)
+            async with self._connections:
+                started = loop.time()
+                try:
+                    return await entries.rank(
+                        self._database, question.tenant_id, text, question.language
+                    )
+                finally:
+                    took = loop.time() - started
         finally:
             # The next question waits as long as this one took, so that a tenant keeps the database
             # busy for at most half of the time.
-            loop.call_later(loop.time() - started, turn.release)
+            loop.call_later(took, turn.release)

@@ -2,7 +2,7 @@
 
 import re
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from hlas.outbound.destinations import Destination
 from hlas.visitors.origins import AllowedDomain
@@ -26,9 +26,11 @@ _ENDINGS = frozenset(
     nf ng ni nl no np nr nu nz om pa pe pf pg ph pk pl pm pn pr ps pt pw py qa re ro rs ru rw sa sb
     sc sd se sg sh si sj sk sl sm sn so sr ss st su sv sx sy sz tc td tf tg th tj tk tl tm tn to tr
     tt tv tw tz ua ug uk us uy uz va vc ve vg vi vn vu wf ws ye yt za zm zw
-    aero app asia biz blog click cloud club com coop dev edu gov info icu link live mobi museum name
-    net onion online org page pro pub shop site space store team tech top vip web website work world
-    xxx xyz zone рф
+    aero app asia bank bet bid biz blog buzz cam casino cfd click cloud club com coop cyou dev edu
+    finance fun fyi gdn gov guru icu info kim life link live loan lol ltd men mobi mom monster
+    museum name net ninja onion online ooo org page party porn pro pub quest racing ren rest rip
+    rocks sbs sex shop site space store stream surf team tech today top trade tube uno vip wang web
+    webcam website win work world wtf xxx xyz zone рф
     """.split()  # noqa: SIM905  # a paragraph of words reads better than a page of quotes
 )
 
@@ -36,24 +38,30 @@ _ENDINGS = frozenset(
 _START = re.compile(
     r"(?P<web>https?:)"
     r"|(?P<scheme>(?:java|vb)script:(?=.)|data:(?=[\w+.-]*+[/,;])|(?:mailto|xmpp):|ftps?:[/\\])"
-    r"|(?P<slashes>:[/\\]{2}|(?<![/\\:])[/\\]{2,}+(?=[\w-]++\.[\w-]))"
-    r"|(?P<name>(?<![\w-])[\w-]++(?:\.[\w-]++)++)",
+    r"|(?::[/\\]{2}|(?<![/\\:])[/\\]{2,}+(?=[^\s/\\]*?[.@][^\s.]))"
+    r"|www\.(?![\w-]|$)",
     re.IGNORECASE,
 )
+# Programs take symbols for letters of a host: the name may begin with a dot after one of them.
+_NAME = re.compile(r"(?:(?<![\w-])[\w-]++|(?<=[$+=^`|~\u0080-\U0010ffff])(?=\.))(?:\.[\w-]++)++")
 _WEB = re.compile(
     r"https?://[\w.-]++(?::[0-9]{1,5}(?![0-9]))?(?P<path>[/?#][\w.~%!$&+,=:@/?#-]*+)?",
     re.IGNORECASE,
 )
 _PATH = re.compile(r"(?::[0-9]{1,5}(?![0-9]))?(?:[/?#][\w.~%!$&+,=:@/?#-]*+)?")
 # A second address within an address: another program may take it for one of its own.
-_NESTED = re.compile(r"//|https?:|www\.|\\", re.IGNORECASE)
+_NESTED = re.compile(r"//|\\|www\.|(?:https?|ftps?|mailto|xmpp|javascript|data):", re.IGNORECASE)
 _ENDING = re.compile(r"[a-z]{2,}|xn--[a-z0-9-]+", re.IGNORECASE)
 _ENTITY = re.compile(r"&(?=#?\w{1,32};)")
 _ESCAPE = re.compile(r"\\(?=[!-/:-@\[-`{-~])")
 _EMAIL = re.compile(r"[\w.+-]{1,64}@[\w-]+(?:\.[\w-]+)+")
-_PHONE = re.compile(r"\+?[0-9](?:[  -]?[0-9]){5,14}")
+_PHONE = re.compile(r"\+?[0-9](?:[ \u00a0-]?[0-9]){5,14}")
+# Browsers read these as dots in a host.
+_DOTS = str.maketrans("\u3002\uff61", "..")
+# Ordinary punctuation that Unicode takes apart, but that hides nothing.
+_SPACES = str.maketrans("\u00a0\u202f\u2009\u2026", "    ")
 _DELIMITERS = re.compile(f"([ \t\n{LINK}{LINK_URL}{LINK_END}{CITE}{CITE_END}])")
-_CLOSERS = ".,;:!?'\")]}>*_|~`»“”‘’…"
+_CLOSERS = ".,;:!?'\")]}>*_~`\u00bb\u201c\u201d\u2018\u2019\u2026"
 _TRAILING = ".,:!?_~'"
 
 
@@ -94,7 +102,7 @@ class Links:
         """Remove foreign addresses from a word, which contains no white space."""
         if not _is_suspect(word):
             return word
-        word = _ENTITY.sub("", word)
+        word = _ENTITY.sub("& ", word)
         if not word.isascii() and _hides(_normalise(word), word):
             return REMOVED
         if "\\" in word and (
@@ -103,7 +111,9 @@ class Links:
             return REMOVED
         out = []
         position = 0
-        while found := _START.search(word, position):
+        for found in _find_starts(word):
+            if found.start() < position:
+                continue
             out.append(word[position : found.start()])
             text, position = self._judge(word, found)
             out.append(text)
@@ -111,19 +121,14 @@ class Links:
 
     def _judge(self, word: str, found: re.Match[str]) -> tuple[str, int]:
         """Return what replaces the link that begins here, and where to go on."""
+        if found.re is _NAME:
+            return self._judge_name(word, found)
         if found["web"]:
             return self._judge_web(word, found.start())
-        if found["name"]:
-            return self._judge_name(word, found)
         if found["scheme"] and found[0].lower() == "mailto:":
             contact = _EMAIL.match(word, found.end())
             if contact and contact[0].lower() in self._contacts and _ends(word, contact.end()):
                 return word[found.start() : contact.end()], contact.end()
-        if found["slashes"] and not found[0].startswith(":"):
-            name = _START.match(word, found.end())
-            if found[0] == "//" and name and self._allows_host(name[0]):
-                text, position = self._judge_name(word, name)
-                return found[0] + text, position
         return _remove(word)
 
     def _judge_web(self, word: str, start: int) -> tuple[str, int]:
@@ -132,13 +137,13 @@ class Links:
             return _remove(word)
         url = found[0].rstrip(_TRAILING)
         end = start + len(url)
-        path = (found["path"] or "")[: max(0, end - found.start("path"))] if found["path"] else ""
+        path = url[found.start("path") - start :] if found["path"] else ""
         if not self._allows_web(url, path):
             return _remove(word)
         if _ends(word, end):
             return url, end
         # The host must not go on: `https://good.example:x@evil.example`.
-        if not path and word[end] in "@:.\\%-_":
+        if not path and _continues_host(word[end]):
             return _remove(word)
         return f"{url} ", end
 
@@ -161,9 +166,10 @@ class Links:
             stop = path.end() if path else end
             while stop > end and word[stop - 1] in _TRAILING:
                 stop -= 1
-            if not _ends(word, stop) and word[stop] in "@:\\%":
+            if not _ends(word, stop) and _continues_host(word[stop]):
                 return _remove(word)
-            if _NESTED.search(word, end, stop):
+            # What follows is a path only for who takes the name for a host.
+            if _hides(word[end:stop], ""):
                 return _remove(word)
             return word[found.start() : stop] + ("" if _ends(word, stop) else " "), stop
         return _remove(word) if is_link else (_break(name), end)
@@ -230,17 +236,16 @@ def _is_suspect(word: str) -> bool:
 
 def _normalise(word: str) -> str:
     """Write the word as a browser reads it in an address."""
-    dots = word.replace("。", ".").replace("｡", ".")
-    return unicodedata.normalize("NFKC", dots)
+    plain = unicodedata.normalize("NFC", word.translate(_SPACES))
+    read = unicodedata.normalize("NFKC", plain.translate(_DOTS))
+    return word if read == plain else read
 
 
 def _hides(plain: str, word: str) -> bool:
     """Whether the word becomes a link only when it is read in another way."""
     if plain == word:
         return False
-    return any(
-        not found["name"] or _is_address(plain, found) for found in _START.finditer(plain)
-    )
+    return any(found.re is not _NAME or _is_address(plain, found) for found in _find_starts(plain))
 
 
 def _is_address(word: str, found: re.Match[str]) -> bool:
@@ -252,18 +257,33 @@ def _is_address(word: str, found: re.Match[str]) -> bool:
     )
 
 
+def _continues_host(character: str) -> bool:
+    return character.isalnum() or character in "@:.\\%-_"
+
+
+def _find_starts(word: str) -> Iterator[re.Match[str]]:
+    """Yield where links may begin, in order. A name ends where a scheme begins."""
+    position = 0
+    for found in _START.finditer(word):
+        yield from _NAME.finditer(word, position, found.start())
+        yield found
+        position = found.end()
+    yield from _NAME.finditer(word, position)
+
+
 def _is_known(label: str) -> bool:
     return label.lower() in _ENDINGS or label[:4].lower() == "xn--"
 
 
 def _is_mail(word: str, found: re.Match[str]) -> bool:
-    """Whether a name is one side of the @ of an e-mail address that ends with the word."""
-    name, start, end = found[0], found.start(), found.end()
-    if "www." in name.lower():
+    """Whether a name is one side of the @ of an e-mail address."""
+    start, end = found.span()
+    if "www." in found[0].lower():
         return False
     if start > 1 and word[start - 1] == "@" and word[start - 2] not in "/:@":
-        return _ends(word, end) or word[end] in "<(|"
-    return word[end : end + 1] == "@" and word[end + 1 : end + 2].isalnum()
+        return _ends(word, end) or word[end] in ",;(<|"
+    host = _NAME.match(word, end + 1) if word[end : end + 1] == "@" else None
+    return host is not None and _is_mail(word, host)
 
 
 def _ends(word: str, position: int) -> bool:
@@ -280,6 +300,4 @@ def _remove(word: str) -> tuple[str, int]:
 def _break(name: str) -> str:
     """Write a space into a bare host name, so that no program makes a link of it."""
     first, *labels = name.split(".")
-    return first + "".join(
-        f". {label}" if _is_known(label) else f".{label}" for label in labels
-    )
+    return first + "".join(f". {label}" if _is_known(label) else f".{label}" for label in labels)

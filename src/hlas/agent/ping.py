@@ -7,7 +7,8 @@ from hlas.agent.chat import ChatClient, ModelError, encode
 from hlas.agent.models import Model
 
 SECONDS = 30.0
-MOST_TOKENS = 16
+# Enough for a model that reasons before it says yes.
+MOST_TOKENS = 256
 MESSAGES = ({"role": "user", "content": "Answer with the word: yes"},)
 
 _PROBLEMS = {
@@ -16,6 +17,9 @@ _PROBLEMS = {
     "cut": "the connection was cut in mid-answer",
     "garbage": "the answer is not that of an OpenAI-compatible address; does it end in /v1?",
     "empty": "the answer is empty",
+    "too_long": "the answer does not end",
+    "error_frame": "the provider reports an error in mid-answer",
+    "status_402": "the account at the provider has no money left (402)",
     "status_400": "the provider does not accept the request (400)",
     "status_401": "the provider does not accept the key (401)",
     "status_403": "the provider does not allow it with this key (403)",

@@ -37,7 +37,8 @@ left join lateral (
                'created_at', created_at)::text as message
     from messages
     where tenant_id = s.tenant_id and conversation_id = $2 and role = 'assistant' and seq > q.seq
-      and (meta ->> 'reply_to')::integer >= q.seq
+      -- A visitor's metadata may be anything, and conditions are evaluated in any order.
+      and case when role = 'assistant' then (meta ->> 'reply_to')::integer end >= q.seq
     order by seq
     limit 1
 ) as a on true

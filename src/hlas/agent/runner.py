@@ -8,6 +8,7 @@ from contextvars import Context
 from dataclasses import replace
 from typing import Final, Literal, Protocol, TypeAlias
 from uuid import UUID
+from weakref import WeakValueDictionary
 
 import asyncpg
 import orjson
@@ -17,8 +18,9 @@ from hlas import errors, log
 from hlas.agent import Agent, Answer, Listener, Question
 from hlas.agent.options import Options
 from hlas.conversations import runs
-from hlas.conversations.live import Live, Speech
+from hlas.conversations.live import Live
 from hlas.conversations.runs import Briefing, Run
+from hlas.conversations.speeches import Speech
 from hlas.knowledge import language
 from hlas.knowledge.language import Language
 from hlas.store.db import Database
@@ -33,8 +35,11 @@ FALLBACK: Final[dict[Language, str]] = {
 TICK_SECONDS = 0.5
 # After this time, check whether the run was stopped or cancelled.
 PATIENCE_SECONDS = 0.1
-# A run that ended its worker so often is answered with the fallback sentence.
+# After this many attempts the fallback sentence is sent.
 MOST_ATTEMPTS = 5
+# Answers that are made at once; further runs of the worker, or of one tenant there, wait.
+WORKER_ANSWERS = 256
+TENANT_ANSWERS = 64
 WRITE_ATTEMPTS = 20
 WRITE_PAUSE_SECONDS = 0.25
 CLOSE_SECONDS = 1.0
@@ -71,7 +76,11 @@ class Runner:
         self._operators = operators
         self._meter = meter
         self._tasks: dict[asyncio.Task[None], Run] = {}
+        self._turns = asyncio.Semaphore(WORKER_ANSWERS)
+        self._tenant_turns: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
         self._claiming: asyncio.Task[None] | None = None
+        # A run may wait that the claim under way has not seen.
+        self._is_due = False
         self._is_closing = False
 
     def on_message(self, tenant_id: str, conversation_id: str) -> None:
@@ -82,8 +91,9 @@ class Runner:
 
     def on_waiting_run(self) -> None:
         """Look for runs that nobody works on, now."""
+        self._is_due = True
         if not self._is_closing and (self._claiming is None or self._claiming.done()):
-            self._claiming = asyncio.create_task(self._claim(), context=Context())
+            self._claiming = asyncio.create_task(self._claim_due(), context=Context())
 
     def start(self, run: Run) -> None:
         if not self._is_closing:
@@ -98,21 +108,32 @@ class Runner:
 
     async def tick(self) -> None:
         """Keep the runs of this worker, and take over those of workers that are gone."""
-        with suppress(errors.Unavailable):
-            if self._tasks:
-                await runs.renew(self._operators, self._live.worker, tuple(self._tasks.values()))
+        if self._tasks:
+            held = tuple(self._tasks.values())
+            for run in await runs.renew(self._operators, self._live.worker, held):
+                # Whoever makes its answer looks at it again.
+                self._live.notice((run.tenant_id, run.conversation_id))
         await self._claim()
 
+    async def _claim_due(self) -> None:
+        while self._is_due and not self._is_closing:
+            self._is_due = False
+            try:
+                await self._claim()
+            except errors.Unavailable:
+                return  # the next tick tries again, and reports it
+            except asyncpg.PostgresError as error:
+                log.error("claim_failed", error=type(error).__name__, where=log.find_place(error))
+
     async def _claim(self) -> None:
-        if self._is_closing:
-            return
-        try:
-            for run in await runs.claim(self._operators, self._live.worker):
+        """Take over all runs that nobody works on."""
+        is_full = True
+        while is_full and not self._is_closing:
+            held = tuple(self._tasks.values())
+            claimed = await runs.claim(self._operators, self._live.worker, held)
+            for run in claimed:
                 self.start(run)
-        except errors.Unavailable:
-            pass  # the next tick tries again
-        except asyncpg.PostgresError as error:
-            log.error("claim_failed", error=type(error).__name__, where=log.find_place(error))
+            is_full = len(claimed) == runs.CLAIMED
 
     async def finish(self) -> None:
         """Finish what is nearly finished, and begin nothing more."""
@@ -143,7 +164,8 @@ class Runner:
         answer: Answer | None = None
         outcome: RunOutcome = "left"
         try:
-            answer, outcome = await self._answer(run, speech, started)
+            async with self._find_turns(run.tenant_id), self._turns:
+                answer, outcome = await self._answer(run, speech, started)
         except Exception as error:  # noqa: BLE001  # the lease ends, and another attempt is made
             log.error("run_failed", error=type(error).__name__, where=log.find_place(error))
         finally:
@@ -158,16 +180,19 @@ class Runner:
         if outcome in {"stopped", "cancelled"}:
             self.on_waiting_run()
 
+    def _find_turns(self, tenant_id: str) -> asyncio.Semaphore:
+        return self._tenant_turns.setdefault(tenant_id, asyncio.Semaphore(TENANT_ANSWERS))
+
     async def _answer(
         self, run: Run, speech: Speech, started: float
     ) -> tuple[Answer | None, RunOutcome]:
         briefing = await runs.brief(self._database, run, self._live.worker)
-        if not briefing.is_ours or not briefing.texts:
+        if not briefing.is_wanted or not briefing.texts:
             return None, await self._end(run, "cancelled")
         if briefing.is_stopping:
             return None, await self._end(run, "stopped")
         question = _make_question(run, briefing)
-        answering = asyncio.create_task(self._ask(question, speech))
+        answering = asyncio.create_task(self._ask(run, question, speech))
         try:
             interruption = await self._watch(run, answering)
         finally:
@@ -175,7 +200,7 @@ class Runner:
         if interruption and (interruption == "cancelled" or not speech.text.strip()):
             return None, await self._end(run, interruption)
         answer = Answer(speech.text, "agent", 0.0) if interruption else answering.result()
-        if answer.text is None:
+        if answer.text is None or not answer.text.strip():
             text = briefing.fallback_text or FALLBACK[question.language]
             answer = replace(answer, text=text, source="fallback")
         assert answer.text is not None
@@ -191,9 +216,11 @@ class Runner:
         draft = _draft(run, speech, answer.text, meta)
         return answer, await self._store(run, draft, interruption)
 
-    async def _ask(self, question: Question, listener: Listener) -> Answer:
+    async def _ask(self, run: Run, question: Question, listener: Listener) -> Answer:
         """Whatever goes wrong in an agent, the visitor gets an answer."""
-        if question.attempt <= MOST_ATTEMPTS:
+        if run.attempt == 1 or run.asked < MOST_ATTEMPTS:
+            if run.attempt > 1:
+                await runs.count_attempt(self._operators, run, self._live.worker)
             try:
                 return await self._agent.answer(question, listener)
             except Exception as error:  # noqa: BLE001  # see above
@@ -216,7 +243,7 @@ class Runner:
                 changed.clear()
                 with suppress(errors.Unavailable):
                     briefing = await runs.brief(self._database, run, self._live.worker)
-                    if not briefing.is_ours:
+                    if not briefing.is_wanted:
                         return "cancelled"
                     if briefing.is_stopping:
                         return "stopped"

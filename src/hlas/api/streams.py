@@ -3,21 +3,20 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
 
 from starlette.responses import StreamingResponse
 
 from hlas import errors, log
 from hlas.conversations import frames
 from hlas.conversations.frames import Cursor
-from hlas.conversations.readers import KEEP_ALIVE_SECONDS, Reader
-from hlas.http.answer import Answer, Sink, Stream
+from hlas.conversations.readers import KEEP_ALIVE_SECONDS, ListReader, Reader
+from hlas.http.answer import UNREAD_STREAM_BYTES, Answer, Sink, Stream
 from hlas.http.request import Request
 from hlas.http.streams import Place
 from hlas.services import Services
 
-# A client that does not read is cut off; it may resume.
-UNREAD_BYTES = 1024 * 1024
-# A list that changes all the time is read again once in so long.
+# Report at most one change per second.
 LIST_SECONDS = 1.0
 LIST_CHANGED = b"event: change\ndata:\n\n"
 
@@ -25,9 +24,11 @@ LIST_CHANGED = b"event: change\ndata:\n\n"
 class ConversationStream:
     """A reader of a conversation, counted while it is open."""
 
-    def __init__(self, services: Services, reader: Reader, places: Sequence[Place]) -> None:
+    def __init__(
+        self, services: Services, reader: Reader, places: Sequence[Place], route: str
+    ) -> None:
         """Raise if there are too many streams in one of the places."""
-        services.streams.require_room(places)
+        services.streams.require_room(places, route)
         self._context = dict(log.current())
         self._services = services
         self._reader = reader
@@ -53,13 +54,18 @@ class ListStream:
     """Tells when conversations of a tenant change, for at most `seconds`."""
 
     def __init__(
-        self, services: Services, tenant_id: str, places: Sequence[Place], seconds: float
+        self,
+        services: Services,
+        reader: ListReader,
+        places: Sequence[Place],
+        route: str,
+        seconds: float,
     ) -> None:
         """Raise if there are too many streams in one of the places."""
-        services.streams.require_room(places)
+        services.streams.require_room(places, route)
         self._services = services
         self._places = places
-        self._tenant_id = tenant_id
+        self._reader = reader
         self._seconds = seconds
         self._task: asyncio.Task[None] | None = None
 
@@ -84,20 +90,19 @@ class ListStream:
             log.info("stream_closed", duration_ms=round((time.monotonic() - started) * 1000))
 
     async def _report(self, sink: Sink) -> None:
-        changed = asyncio.Event()
-        # What has changed since the client read the list is unknown.
-        changed.set()
+        reader = self._reader
         sink.write(frames.OPENING)
-        with self._services.live.watch_list(self._tenant_id, changed.set):
-            while not self._services.live.is_closing:
+        with self._services.live.watch_list(reader):
+            while not reader.ended.is_set():
                 try:
-                    await asyncio.wait_for(changed.wait(), KEEP_ALIVE_SECONDS)
+                    await asyncio.wait_for(reader.changed.wait(), KEEP_ALIVE_SECONDS)
                 except TimeoutError:
                     sink.write(frames.KEEP_ALIVE)
                     continue
-                changed.clear()
+                reader.changed.clear()
                 sink.write(LIST_CHANGED)
-                await asyncio.sleep(LIST_SECONDS)
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(reader.ended.wait(), LIST_SECONDS)
 
 
 class _Pieces:
@@ -110,7 +115,7 @@ class _Pieces:
 
     def write(self, data: bytes) -> None:
         self._bytes += len(data)
-        if self._bytes > UNREAD_BYTES:
+        if self._bytes > UNREAD_STREAM_BYTES:
             self._stream.close()
         else:
             self._pieces.put_nowait(data)

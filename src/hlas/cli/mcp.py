@@ -18,7 +18,7 @@ from hlas.store.vault import Vault
 from hlas.tenants import tenants
 
 mcp = typer.Typer(
-    help="Servers whose tools a tenant's agent may use (Model Context Protocol).",
+    help="MCP servers, whose tools a tenant's agent may use.",
     no_args_is_help=True,
 )
 
@@ -58,7 +58,7 @@ def add(
         raise McpServerError("name either the server's URL or a --command")
     if command is not None and header_file is not None:
         raise McpServerError("a program gets no headers")
-    headers = _read_headers(header_file) if header_file is not None else {}
+    headers = read_headers(header_file) if header_file is not None else {}
     settings = configuration.load()
 
     async def work(operators: Database) -> Server:
@@ -83,7 +83,7 @@ def _split(command: str) -> list[str]:
         raise McpServerError("the command has an open quote") from None
 
 
-def _read_headers(path: Path) -> dict[str, str]:
+def read_headers(path: Path) -> dict[str, str]:
     try:
         lines = path.read_text("utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:

@@ -5,8 +5,10 @@ from datetime import datetime
 from typing import Annotated, Literal, Self
 from uuid import UUID
 
+import asyncpg
 from pydantic import Field
 
+from hlas.conversations import runs
 from hlas.conversations.messages import Role
 from hlas.errors import NotFound
 from hlas.store.db import Database, Queries, Row
@@ -193,6 +195,8 @@ async def close(
     """Accept no more messages; closing a closed conversation changes nothing."""
     async with database.transaction() as connection:
         status = await connection.execute(queries.close_conversation, tenant_id, conversation_id)
+        # Their answer could not be stored any more.
+        await runs.cancel(connection, tenant_id, conversation_id)
         row = await connection.fetchrow(queries.conversation_by_id, tenant_id, conversation_id)
         closed = _require(row)
         if status == "UPDATE 1":
@@ -214,21 +218,40 @@ async def set_handler(
         before = await connection.fetchval(queries.lock_conversation, tenant_id, conversation_id)
         if before is not None and before != handler:
             await connection.execute(queries.set_handler, tenant_id, conversation_id, handler)
-            await connection.execute(queries.cancel_runs, tenant_id, conversation_id)
-            await record(
-                connection,
-                change,
-                tenant_id,
-                "conversation.handler",
-                str(conversation_id),
-                {"handler": before},
-                {"handler": handler},
-            )
+            await runs.cancel(connection, tenant_id, conversation_id)
+            await _record_handler(connection, change, tenant_id, conversation_id, before, handler)
         if before is not None and handler == "agent":
             # In this transaction: nobody would start it if this process ended now.
-            await connection.execute(queries.start_run, tenant_id, conversation_id)
+            await runs.start_within(connection, tenant_id, conversation_id)
         row = await connection.fetchrow(queries.conversation_by_id, tenant_id, conversation_id)
     return _require(row)
+
+
+async def record_takeover(
+    database: Database, tenant_id: UUID, conversation_id: UUID, change: Change
+) -> None:
+    """Record a takeover by an operator's message, which the writer has stored."""
+    async with database.transaction() as connection:
+        await _record_handler(connection, change, tenant_id, conversation_id, "agent", "human")
+
+
+async def _record_handler(
+    connection: asyncpg.Connection,
+    change: Change,
+    tenant_id: UUID,
+    conversation_id: UUID,
+    before: Handler,
+    after: Handler,
+) -> None:
+    await record(
+        connection,
+        change,
+        tenant_id,
+        "conversation.handler",
+        str(conversation_id),
+        {"handler": before},
+        {"handler": after},
+    )
 
 
 def _first_id(moment: datetime) -> UUID:

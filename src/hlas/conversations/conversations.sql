@@ -74,10 +74,3 @@ select handler from conversations where tenant_id = $1 and id = $2 for no key up
 -- name: set_handler
 update conversations set handler = $3, handler_epoch = handler_epoch + 1
 where tenant_id = $1 and id = $2
-
--- name: cancel_runs
-update runs set state = 'cancelled'
-where tenant_id = $1 and conversation_id = $2 and state in ('waiting', 'running')
-
--- name: start_run
-select start_run($1, $2)

@@ -8,22 +8,32 @@ touch only says when to look: messages always come from the log in the database.
 import asyncio
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Collection, Iterator
+from contextlib import contextmanager, suppress
 from contextvars import Context
 from itertools import islice
+from typing import TypeAlias
+
+import asyncpg
 
 from hlas import errors, log
-from hlas.conversations import frames, runs
-from hlas.conversations.readers import KEEP_ALIVE_SECONDS, Key, Progress, Reader, Sink, Snapshot
-from hlas.conversations.runs import FrameRow, Run
+from hlas.conversations import runs
+from hlas.conversations.readers import (
+    KEEP_ALIVE_SECONDS,
+    Key,
+    ListReader,
+    Progress,
+    Reader,
+    Sink,
+    Snapshot,
+)
+from hlas.conversations.runs import Run
+from hlas.conversations.speeches import Speech
 from hlas.store.db import Database, Queries
 
 queries = Queries.beside(__file__)
 
 TICK_SECONDS = 0.05
-# A model's words come one by one: readers get them in pieces.
-PIECE_SECONDS = 0.05
 CHECK_SECONDS = 1.0
 RETRY_SECONDS = 0.5
 CLEANUP_SECONDS = 10.0
@@ -34,82 +44,12 @@ PAGE_BYTES = 256 * 1024
 # Statements for readers that run at once, so that routes find free connections.
 STATEMENTS = 3
 STATEMENT_CONVERSATIONS = 100
+# Connections for leases, changes and checks, and how long a statement of theirs may take.
+CONNECTIONS = 3
+LIVE_STATEMENT_SECONDS = 1.5
 
-
-class Speech:
-    """A run of this worker, in the making: its frames for readers here and elsewhere."""
-
-    def __init__(self, live: "Live", run: Run, message_id: str) -> None:
-        self._live = live
-        self.run = run
-        self.message_id = message_id
-        self.text = ""
-        self.first_words_at = 0.0
-        self._flushed = 0
-        # Text that readers have not been given yet, and the timer that gives it to them.
-        self._pending = ""
-        self._pause: asyncio.TimerHandle | None = None
-        start = frames.encode("start", messageId=message_id)
-        self.progress = Progress(run.reply_to, run.attempt, [start])
-
-    @property
-    def key(self) -> Key:
-        return self.run.tenant_id, self.run.conversation_id
-
-    def say(self, piece: str) -> None:
-        """Add a piece to the answer. The first one leaves at once, others every PIECE_SECONDS."""
-        if not self.text:
-            self.first_words_at = self.first_words_at or time.perf_counter()
-            self.progress.frames.append(frames.TEXT_START)
-        self.text += piece
-        self._pending += piece
-        if self._pause is None:
-            self._release()
-
-    def show(self, frame: str) -> None:
-        """Add another frame, after the text so far."""
-        self._send_pending()
-        self._append(frame)
-
-    def complete(self, text: str) -> bool:
-        """Say the rest of an answer; False: what was said is not the beginning of it."""
-        if not text.startswith(self.text):
-            return False
-        if rest := text[len(self.text) :]:
-            self.say(rest)
-        self._send_pending()
-        return True
-
-    def end(self) -> None:
-        if self._pause is not None:
-            self._pause.cancel()
-
-    def _release(self) -> None:
-        self._pause = None
-        if self._pending:
-            self._send_pending()
-            self._pause = asyncio.get_running_loop().call_later(
-                PIECE_SECONDS, self._release, context=Context()
-            )
-
-    def _send_pending(self) -> None:
-        if self._pending:
-            delta, self._pending = self._pending, ""
-            self._append(frames.encode("text-delta", id=frames.TEXT, delta=delta))
-
-    def _append(self, frame: str) -> None:
-        self.progress.frames.append(frame)
-        self._live.relay(self)
-
-    def list_unflushed(self) -> FrameRow | None:
-        """The frames that other workers cannot see yet."""
-        run, pieces = self.run, self.progress.frames[self._flushed :]
-        if not pieces:
-            return None
-        return FrameRow(run.tenant_id, run.id, run.attempt, self._flushed, "\n".join(pieces))
-
-    def mark_flushed(self, row: FrameRow) -> None:
-        self._flushed = row.number + row.frames.count("\n") + 1
+# Finds those of some digests that belong to a valid key or sign-in of an administrator.
+FindValid: TypeAlias = Callable[[Collection[bytes]], Awaitable[set[bytes]]]
 
 
 class _Topic:
@@ -142,12 +82,12 @@ class Live:
         # Changes after the position that were seen, and when.
         self._seen: dict[int, float] = {}
         self.is_closing = False
-        # Lists of conversations: called when one of the tenant's conversations may have changed.
-        self._lists: defaultdict[str, set[Callable[[], None]]] = defaultdict(set)
+        self._lists: defaultdict[str, set[ListReader]] = defaultdict(set)
 
-    def connect(self, database: Database, operators: Database) -> None:
+    def connect(self, database: Database, operators: Database, find_valid: FindValid) -> None:
         self._database = database
         self._operators = operators
+        self._find_valid = find_valid
 
     @property
     def open_streams(self) -> int:
@@ -157,12 +97,13 @@ class Live:
         """This worker has changed a conversation."""
         key = tenant_id, conversation_id
         self._touched[key] = None
-        self._notice(key)
+        self.notice(key)
 
-    def _notice(self, key: Key) -> None:
+    def notice(self, key: Key) -> None:
+        """A conversation may have changed: those who follow it here look at it."""
         tenant_id, conversation_id = key
-        for listener in tuple(self._lists.get(tenant_id, ())):
-            listener()
+        for follower in self._lists.get(tenant_id, ()):
+            follower.changed.set()
         topic = self._topics.get(key)
         if topic is None:
             return
@@ -184,15 +125,18 @@ class Live:
             self._drop_empty(key)
 
     @contextmanager
-    def watch_list(self, tenant_id: str, listener: Callable[[], None]) -> Iterator[None]:
-        """Call `listener` whenever one of the tenant's conversations may have changed."""
-        self._lists[tenant_id].add(listener)
+    def watch_list(self, follower: ListReader) -> Iterator[None]:
+        """Tell it whenever one of the tenant's conversations may have changed."""
+        followers = self._lists[follower.tenant_id]
+        followers.add(follower)
+        if self.is_closing:
+            follower.end()
         try:
             yield
         finally:
-            self._lists[tenant_id].discard(listener)
-            if not self._lists[tenant_id]:
-                del self._lists[tenant_id]
+            followers.discard(follower)
+            if not followers:
+                del self._lists[follower.tenant_id]
 
     def open(self, reader: Reader, sink: Sink) -> None:
         """Serve a reader from its cursor on, until it ends or leaves."""
@@ -200,7 +144,7 @@ class Live:
         reader.connect(sink)
         if self.is_closing:
             self.leave(reader)
-        self._notice(reader.key)
+        self.notice(reader.key)
 
     def leave(self, reader: Reader) -> None:
         """The reader has gone, or is told to go."""
@@ -219,7 +163,7 @@ class Live:
 
     def speak(self, run: Run, message_id: str) -> Speech:
         """Begin the text of a run."""
-        speech = Speech(self, run, message_id)
+        speech = Speech(run, message_id, self.relay)
         self._speeches[speech.key] = speech
         self.relay(speech)
         return speech
@@ -311,16 +255,12 @@ class Live:
 
     async def tick(self) -> None:
         """Tell the other workers what changed here, and learn what changed there."""
-        try:
-            await self._flush()
-            await self._publish()
-            if self._topics or self._lists:
-                await self._poll()
-            else:
-                self._position = None
-        except errors.Unavailable:
-            # Nothing is lost: the next tick tries again, and readers look again by themselves.
-            await asyncio.sleep(RETRY_SECONDS)
+        await self._flush()
+        await self._publish()
+        if self._topics or self._lists:
+            await self._poll()
+        else:
+            self._position = None
 
     async def _flush(self) -> None:
         """Write the text of all runs of this worker in one statement."""
@@ -340,7 +280,7 @@ class Live:
                 await self._operators.execute(
                     queries.publish_changes, tenants, conversations, self.worker
                 )
-            except errors.Unavailable:
+            except BaseException:
                 self._touched |= touched
                 raise
 
@@ -351,41 +291,63 @@ class Live:
             self._position, self._seen = row["id"], {}
             # Something may have changed before this position was known.
             for key in tuple(self._topics):
-                self._notice(key)
-            for listener in [one for listeners in self._lists.values() for one in listeners]:
-                listener()
+                self.notice(key)
+            for follower in self._list_followers():
+                follower.changed.set()
             return
-        rows = await self._operators.all(
-            queries.read_published, self._position, list(self._seen), self.worker
-        )
+        rows = await self._operators.all(queries.read_published, self._position, list(self._seen))
         now = time.monotonic()
         for row in rows:
             self._seen[row["id"]] = now
-            self._notice((row["tenant_id"], row["conversation_id"]))
+            if row["worker"] != self.worker:
+                self.notice((row["tenant_id"], row["conversation_id"]))
+        self._position = self._advance(self._position, now)
+
+    def _advance(self, position: int, now: float) -> int:
+        """Up to where all changes are known: to the first gap, or past one that has settled."""
         settled = [number for number, at in self._seen.items() if at < now - SETTLE_SECONDS]
-        for number in settled:
-            del self._seen[number]
-        self._position = max((self._position, *settled))
+        position = max((position, *settled))
+        while position + 1 in self._seen:
+            position += 1
+        self._seen = {number: at for number, at in self._seen.items() if number > position}
+        return position
+
+    def _list_followers(self) -> list[ListReader]:
+        return [follower for followers in self._lists.values() for follower in followers]
 
     async def check(self) -> None:
-        """End streams whose session is over, keep the others alive."""
-        readers = [reader for topic in self._topics.values() for reader in topic.readers]
-        if not readers:
-            return
-        tenants = {reader.key[0] for reader in readers}
-        try:
-            rows = await self._operators.all(queries.standing, list(tenants))
-            standing = {row["id"]: row["token_generation"] for row in rows}
-        except errors.Unavailable:
-            # Tokens expire all the same; the rest is found out when the database is back.
-            standing = None
+        """End streams whose session or sign-in is over, keep the others alive."""
         now = time.time()
-        for reader in readers:
-            if reader.ends_at <= now or (standing is not None and not _stands(reader, standing)):
-                self.leave(reader)
-            else:
-                reader.keep_alive()
+        for topic in tuple(self._topics.values()):
+            for reader in tuple(topic.readers):
+                if reader.ends_at <= now:
+                    self.leave(reader)
+                else:
+                    reader.keep_alive()
         self._look_again()
+        # Last: tokens expire even if the database is away, which the supervisor reports.
+        await self._end_refused()
+
+    async def _end_refused(self) -> None:
+        readers = [reader for topic in self._topics.values() for reader in topic.readers]
+        followers = self._list_followers()
+        tenants = {reader.key[0] for reader in readers} | self._lists.keys()
+        if not tenants:
+            return
+        rows = await self._operators.all(queries.standing, list(tenants))
+        generations = {row["id"]: row["token_generation"] for row in rows}
+        digests = {reader.digest for reader in readers if reader.digest is not None}
+        digests |= {follower.digest for follower in followers}
+        valid = await self._find_valid(digests) if digests else set()
+        for reader in readers:
+            generation = generations.get(reader.key[0])
+            is_current = generation is not None and reader.generation in {None, generation}
+            is_valid = reader.digest is None or reader.digest in valid
+            if not (is_current and is_valid):
+                self.leave(reader)
+        for follower in followers:
+            if follower.tenant_id not in generations or follower.digest not in valid:
+                follower.end()
 
     def _look_again(self) -> None:
         """A change may have gone unnoticed, as when a worker died before it could publish it."""
@@ -393,17 +355,18 @@ class Live:
         for key, topic in tuple(self._topics.items()):
             if topic.checked_at < old:
                 topic.checked_at = time.monotonic()
-                self._notice(key)
+                self.notice(key)
 
-    async def clean_up(self) -> None:
-        await self._operators.execute(queries.delete_changes)
-        await runs.delete_frames(self._operators)
+    @staticmethod
+    async def clean_up(operators: Database) -> None:
+        await operators.execute(queries.delete_changes)
+        await runs.delete_frames(operators)
 
     def end_streams(self) -> None:
         """The worker stops: clients resume elsewhere, at once."""
         self.is_closing = True
-        for listener in [one for listeners in self._lists.values() for one in listeners]:
-            listener()
+        for follower in self._list_followers():
+            follower.end()
         for topic in tuple(self._topics.values()):
             for reader in tuple(topic.readers):
                 self.leave(reader)
@@ -412,9 +375,6 @@ class Live:
         self.end_streams()
         self._dirty.clear()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-
-
-def _stands(reader: Reader, standing: dict[str, int]) -> bool:
-    """Whether its tenant is active, and has not signed its visitors out since."""
-    generation = standing.get(reader.key[0])
-    return generation is not None and reader.generation in {None, generation}
+        # The last changes; readers elsewhere would find them by themselves, but later.
+        with suppress(errors.Unavailable, asyncpg.PostgresError):
+            await self._publish()

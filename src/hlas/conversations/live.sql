@@ -9,9 +9,10 @@ select coalesce(max(id), 0) as id from changes
 -- name: read_published
 -- Ids are taken before the commit, so lower ids may appear later. $1 is the id up to which all are
 -- known, $2 are the higher ones that were read.
-select id, tenant_id::text as tenant_id, conversation_id::text as conversation_id
+select id, tenant_id::text as tenant_id, conversation_id::text as conversation_id,
+       worker::text as worker
 from changes
-where id > $1 and not (id = any ($2)) and worker is distinct from $3
+where id > $1 and not (id = any ($2))
 order by id
 
 -- name: delete_changes

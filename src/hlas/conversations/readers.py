@@ -1,5 +1,6 @@
 """Readers of live conversations: what each of them has seen, and what it gets next."""
 
+import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -74,6 +75,7 @@ class Reader:
         "_sink",
         "_state",
         "_written_at",
+        "digest",
         "ends_at",
         "generation",
         "is_done",
@@ -87,9 +89,14 @@ class Reader:
         cursor: Cursor,
         ends_at: float = float("inf"),
         generation: int | None = None,
+        digest: bytes | None = None,
     ) -> None:
-        """`ends_at` is in seconds since the epoch; `generation` is that of a visitor's token."""
+        """`ends_at` is in seconds since the epoch; `generation` is that of a visitor's token.
+
+        `digest` is that of an administrator's key or sign-in.
+        """
         self.key = key
+        self.digest = digest
         self.ends_at = ends_at
         self.generation = generation
         self.on_end: Callable[[], None] | None = None
@@ -187,6 +194,24 @@ class Reader:
         sink, self._sink = self._sink, None
         if sink is not None:
             sink.close()
+
+
+class ListReader:
+    """An administrator who follows a tenant's list of conversations."""
+
+    __slots__ = ("changed", "digest", "ended", "tenant_id")
+
+    def __init__(self, tenant_id: str, digest: bytes) -> None:
+        self.tenant_id = tenant_id
+        self.digest = digest
+        self.changed = asyncio.Event()
+        # What has changed since the client read the list is unknown.
+        self.changed.set()
+        self.ended = asyncio.Event()
+
+    def end(self) -> None:
+        self.ended.set()
+        self.changed.set()
 
 
 class AnswerReader(Reader):

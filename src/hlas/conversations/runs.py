@@ -2,17 +2,17 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Literal, NamedTuple, Self
+from uuid import UUID
 
+import asyncpg
 import orjson
 
 from hlas.store.db import Confined, Database, Queries, Row
 
 queries = Queries.beside(__file__)
 
-# write_messages.sql has the same figure.
-LEASE = timedelta(seconds=3)
+# The most that one statement claims.
 CLAIMED = 32
 
 Ending = Literal["stopped", "cancelled"]
@@ -32,6 +32,8 @@ class Run:
     # The takeovers before it began; write_messages.sql compares it.
     epoch: int
     attempt: int
+    # Earlier attempts in which the agent was asked; the first attempt always counts.
+    asked: int = 1
 
     @classmethod
     def parse(cls, text: str) -> Self:
@@ -55,8 +57,8 @@ class Briefing:
     has_model: bool
     # The visitor wants no more of the answer.
     is_stopping: bool
-    # The run is still this worker's.
-    is_ours: bool
+    # The run is still this worker's, its tenant active and its conversation open.
+    is_wanted: bool
 
 
 class FrameRow(NamedTuple):
@@ -69,9 +71,9 @@ class FrameRow(NamedTuple):
     frames: str
 
 
-async def claim(operators: Database, worker: str) -> list[Run]:
-    """Take over runs that nobody works on."""
-    rows = await operators.all(queries.claim_runs, worker, CLAIMED, LEASE)
+async def claim(operators: Database, worker: str, held: Sequence[Run] = ()) -> list[Run]:
+    """Take over runs that nobody works on; not those that this worker holds."""
+    rows = await operators.all(queries.claim_runs, worker, CLAIMED, [run.id for run in held])
     return [Run.from_row(row) for row in rows]
 
 
@@ -80,20 +82,41 @@ async def start(database: Database, tenant_id: str, conversation_id: str) -> Non
     await database.execute(queries.start_run, tenant_id, conversation_id)
 
 
-async def renew(operators: Database, worker: str, held: Sequence[Run]) -> None:
-    """Keep the runs that are worked on, and no others: a run that failed is for anybody."""
-    await operators.execute(
+async def start_within(
+    connection: asyncpg.Connection, tenant_id: UUID, conversation_id: UUID
+) -> None:
+    """The same, in a transaction."""
+    await connection.execute(queries.start_run, tenant_id, conversation_id)
+
+
+async def cancel(connection: asyncpg.Connection, tenant_id: UUID, conversation_id: UUID) -> None:
+    """End the runs of a conversation without an answer."""
+    await connection.execute(queries.cancel_runs, tenant_id, conversation_id)
+
+
+async def renew(operators: Database, worker: str, held: Sequence[Run]) -> list[Run]:
+    """Keep the runs that are worked on, and return those that are over.
+
+    A failed run is left to expire, so that another worker claims it.
+    """
+    rows = await operators.all(
         queries.renew_leases,
         worker,
         [run.tenant_id for run in held],
         [run.id for run in held],
         [run.attempt for run in held],
-        LEASE,
     )
+    over = {row["id"] for row in rows}
+    return [run for run in held if run.id in over]
 
 
 async def release(operators: Database, worker: str) -> None:
     await operators.execute(queries.release_runs, worker)
+
+
+async def count_attempt(operators: Database, run: Run, worker: str) -> None:
+    """The agent is about to be asked."""
+    await operators.execute(queries.count_attempt, run.tenant_id, run.id, worker, run.attempt)
 
 
 async def end(operators: Database, run: Run, worker: str, state: Ending) -> None:
@@ -118,7 +141,9 @@ async def brief(database: Database, run: Run, worker: str) -> Briefing:
         language=row["language"],
         has_model=bool(row["has_model"]),
         is_stopping=bool(row["is_stopping"]),
-        is_ours=(row["state"], row["owner"], row["attempt"]) == ("running", worker, run.attempt),
+        is_wanted=(row["state"], row["owner"], row["attempt"]) == ("running", worker, run.attempt)
+        and bool(row["is_active"])
+        and row["status"] == "open",
     )
 
 

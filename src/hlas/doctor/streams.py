@@ -17,7 +17,7 @@ queries = Queries.beside(__file__)
 
 AWAY = (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError, ConfigurationError)
 TOKEN_SECONDS = 60
-# The first frame comes at once; whoever holds it back for so long holds back all of them.
+# A proxy that delays the first frame this long buffers the stream.
 SECONDS = 5.0
 FRAME = b"\ndata: "
 
@@ -39,7 +39,7 @@ async def check(logins: Logins | None, service: Service | None) -> Finding:
     try:
         conversation = await _find_conversation(logins)
     except AWAY:
-        return Finding("stream", "skip", "the database cannot be asked")
+        return Finding("stream", "skip", "the database cannot be queried")
     if conversation is None:
         return Finding(
             "stream", "skip", "there is no conversation yet: open the widget once, then try again"

@@ -17,6 +17,8 @@ from hlas.observe.traces import Traces
 JSON: Header = (b"content-type", b"application/json")
 # An answer for one visitor, which no cache may keep.
 PRIVATE = (JSON, (b"cache-control", b"no-store"))
+# A client that leaves more of a stream unread is cut off; it may resume.
+UNREAD_STREAM_BYTES = 1024 * 1024
 
 
 class Sink(Protocol):

@@ -141,7 +141,7 @@ class Gate:
         return caller.address
 
     def _find_address(self, peer: str | None, forwarded: Sequence[str]) -> str | None:
-        """What looks misconfigured is said once."""
+        """Log each misconfiguration once."""
         if has_untrusted_forwarding(peer, forwarded, self._trusted):
             self._warn_once("forwarded_for_untrusted", hint="set TRUSTED_PROXIES to your proxy")
         address = client_address(peer, forwarded, self._trusted)

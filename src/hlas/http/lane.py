@@ -14,7 +14,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from hlas import errors, log
 from hlas.http import body
-from hlas.http.answer import Answer, Finish, Stream, as_lines
+from hlas.http.answer import UNREAD_STREAM_BYTES, Answer, Finish, Stream, as_lines
 from hlas.http.request import Header, Headers, Request
 
 
@@ -27,7 +27,6 @@ class Line(NamedTuple):
 
 
 CLOSE: Header = (b"connection", b"close")
-UNREAD_STREAM_BYTES = 1024 * 1024
 
 
 class Lane:

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TypeAlias
 
-from hlas import errors
+from hlas import errors, log
 from hlas.limits.rules import Scope
 from hlas.observe.metrics import Metrics
 from hlas.settings import Settings
@@ -29,12 +29,18 @@ class OpenStreams:
         self._open: Counter[Place] = Counter()
         self._count = 0
 
-    def require_room(self, places: Sequence[Place]) -> None:
-        """Raise if there are too many streams for one more."""
+    def require_room(self, places: Sequence[Place], route: str) -> None:
+        """Raise if there are too many streams for one more; in a dry run, log and count it."""
         for scope, name in places:
             most = self._limits[scope]
-            if most and self._open[scope, name] >= most and self._enforce:
-                raise errors.RateLimited(scope, RETRY)
+            if most and self._open[scope, name] >= most:
+                if self._enforce:
+                    raise errors.RateLimited(scope, RETRY)
+                log.warning(
+                    "blocked", reason="rate_limited", scope=scope, route=route, enforced=False
+                )
+                self._metrics.blocked("rate_limited_dry_run", scope, route)
+                return
 
     def enter(self, places: Sequence[Place]) -> None:
         """Count a new stream."""

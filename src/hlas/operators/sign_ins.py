@@ -7,6 +7,7 @@ import math
 import re
 import secrets
 import time
+from collections.abc import Collection
 from uuid import UUID
 
 import uuid_utils
@@ -37,7 +38,7 @@ async def begin(operators: Database, administrator: Administrator) -> str:
     """Sign in the holder of a verified key; the browser keeps the secret instead of the key."""
     secret = new_secret()
     identifier, holder_id = UUID(str(uuid_utils.uuid7())), UUID(administrator.id)
-    await operators.execute(queries.add_signin, identifier, holder_id, _hash(secret))
+    await operators.execute(queries.add_signin, identifier, holder_id, digest(secret))
     await operators.execute(queries.forget_signins, holder_id)
     return secret
 
@@ -46,7 +47,7 @@ async def find_administrator(operators: Database, secret: str) -> Administrator:
     """Find who is signed in with this secret; text without its form costs no SQL."""
     if not is_secret(secret):
         raise InvalidAdminKey
-    row = await operators.one(queries.signin_by_secret, _hash(secret))
+    row = await operators.one(queries.signin_by_secret, digest(secret))
     if row is None:
         raise InvalidAdminKey
     if row["rested"]:
@@ -55,7 +56,13 @@ async def find_administrator(operators: Database, secret: str) -> Administrator:
 
 
 async def end(operators: Database, secret: str) -> None:
-    await operators.execute(queries.end_signin, _hash(secret))
+    await operators.execute(queries.end_signin, digest(secret))
+
+
+async def find_valid(operators: Database, digests: Collection[bytes]) -> set[bytes]:
+    """Those that belong to a key or a sign-in that is still valid."""
+    rows = await operators.all(queries.valid_digests, list(digests))
+    return {row["digest"] for row in rows}
 
 
 def form_token(secret: str) -> str:
@@ -81,12 +88,12 @@ class KnownSecrets:
         self._loading = asyncio.Lock()
 
     async def contain(self, secret: str) -> bool:
-        digest, asked_at = _hash(secret), time.monotonic()
+        given, asked_at = digest(secret), time.monotonic()
         await self._load(asked_at - LOAD_SECONDS)
-        if digest not in self._digests:
+        if given not in self._digests:
             # The secret may be newer than the digests: only newly loaded digests can refuse it.
             await self._load(asked_at)
-        return digest in self._digests
+        return given in self._digests
 
     async def _load(self, since: float) -> None:
         """Load digests that are not older than `since`, but at most every LOAD_SECONDS."""
@@ -98,12 +105,13 @@ class KnownSecrets:
             await asyncio.sleep(self._loaded_at + LOAD_SECONDS - time.monotonic())
             began_at = time.monotonic()
             try:
-                rows = await self._operators.all(queries.known_digests)
+                rows = await self._operators.all(queries.valid_digests, None)
                 self._digests = frozenset(row["digest"] for row in rows)
             finally:
                 # Also after a failure; otherwise every attempt would reach the database.
                 self._loaded_at = began_at
 
 
-def _hash(secret: str) -> bytes:
+def digest(secret: str) -> bytes:
+    """Of a key or the secret of a sign-in, as the database stores it."""
     return hashlib.sha256(secret.encode()).digest()

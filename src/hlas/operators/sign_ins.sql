@@ -25,17 +25,20 @@ delete from signins
 where created_at < now() - interval '12 hours' or last_seen_at < now() - interval '2 hours'
    or id in (select id from signins where administrator_id = $1 order by id desc offset 50)
 
--- name: known_digests
--- All valid keys and sign-ins, under the conditions of keys_by_prefix and signin_by_secret.
+-- name: valid_digests
+-- Of keys and sign-ins, all or some, under the conditions of keys_by_prefix and signin_by_secret.
 with valid as (
   select a.tenant_id, a.id, a.key_hash
   from administrators a
   left join tenants t on t.id = a.tenant_id
   where a.revoked_at is null and (a.role = 'operator' or t.id is not null)
 )
-select key_hash as digest from valid
+select key_hash as digest
+from valid
+where $1::bytea[] is null or key_hash = any ($1)
 union all
 select s.secret_hash
 from signins s
 join valid v on v.tenant_id = s.tenant_id and v.id = s.administrator_id
-where s.created_at > now() - interval '12 hours' and s.last_seen_at > now() - interval '2 hours'
+where ($1::bytea[] is null or s.secret_hash = any ($1))
+  and s.created_at > now() - interval '12 hours' and s.last_seen_at > now() - interval '2 hours'

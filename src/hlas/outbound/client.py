@@ -20,7 +20,9 @@ from hlas.visitors.origins import Origin
 # Uvicorn and others close idle connections after 5 s; one that is about to close is not used.
 KEEPALIVE_SECONDS = 3.0
 CONNECT_SECONDS = 5.0
-MOST_CONNECTIONS = 100
+MOST_CONNECTIONS = 500
+# A slow server of one tenant must not use up the connections of all.
+MOST_TO_ONE_HOST = 20
 
 _AddressInfo: TypeAlias = tuple[
     int | socket.AddressFamily, int | socket.SocketKind, int, str, tuple[object, ...]
@@ -123,6 +125,7 @@ class OutboundClient:
         if is_private not in self._sessions:
             connector = aiohttp.TCPConnector(
                 limit=MOST_CONNECTIONS,
+                limit_per_host=MOST_TO_ONE_HOST,
                 keepalive_timeout=KEEPALIVE_SECONDS,
                 socket_factory=_make_socket if is_private else _make_public_socket,
             )

@@ -7,7 +7,7 @@ where tenant_id = $1
   and status = 'open'
 
 -- name: next_to_erase
--- The writer never waits for a lock while it holds a row, so this cannot deadlock with it.
+-- The writer never waits for a conversation, so this cannot deadlock with it.
 select tenant_id, id, last_seq
 from conversations
 where tenant_id = $1

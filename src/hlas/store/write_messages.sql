@@ -2,8 +2,9 @@
 --
 -- The conversations are locked first, so seq is gapless and in commit order, and two requests cannot
 -- claim the same key. SKIP LOCKED: a conversation that another process is writing to comes back as
--- 'locked' and is tried again with the next batch. Nothing waits, nothing deadlocks, and one stuck
--- conversation never holds up the others.
+-- 'locked' and is tried again with the next batch, so one stuck conversation never holds up the
+-- others. What it may wait for is the row of a run. There is no deadlock: who locks a run without its
+-- conversation locks a single one, or skips those that are locked.
 --
 -- The second statement takes its snapshot after the locks (READ COMMITTED, VOLATILE function), so it
 -- sees every key that was committed before. Row 0 of the result counts the created messages; each
@@ -135,10 +136,10 @@ begin
     started as (
         -- While another run is active, this one waits, or adds its messages to the one that waits.
         insert into runs (tenant_id, id, conversation_id, first_seq, reply_to, epoch, state,
-                          attempt, owner, lease_until)
+                          attempt, owner)
         select a.tenant_id, a.id, a.conversation_id, a.first_seq, a.reply_to, a.epoch,
                case when b.is_busy then 'waiting' else 'running' end,
-               case when b.is_busy then 0 else 1 end, p_owner, now() + interval '3 s'
+               case when b.is_busy then 0 else 1 end, p_owner
         from asked a
         cross join lateral (
             select exists (

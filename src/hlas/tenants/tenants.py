@@ -137,7 +137,7 @@ class TenantChanges(BaseModel):
         description=f"operators only: {', '.join(OVERRIDES)}, as 30/min or off",
     )
     retention_days: Annotated[int, Field(ge=1, le=36500)] | None = Field(
-        None, description="delete a conversation so many days after its last message; null: never"
+        None, description="days after its last message until a conversation is deleted; null: never"
     )
     identity_mode: IdentityMode = Field(
         "off", description="whether visitors may or must prove who they are, signed by the tenant"

@@ -1,7 +1,6 @@
 """The console's pages of models and of a tenant's agent, over plain HTTP."""
 
 import re
-from dataclasses import dataclass
 
 import pytest
 
@@ -9,11 +8,13 @@ import log_scan
 from administration import add_model, audit_of
 from browsers import Browser, make_browser
 from factories import Site, make_site
-from hlas.agent import Answer, Source, Usage, agent_settings, models
-from hlas.api.console import pages
+from hlas.agent import agent_settings, dollars, models
 from hlas.store.db import Database
 from hlas.store.vault import Vault
 from hlas.tenants import tenants
+from model_scripts import Refuse, Say, Usage
+from modelled import give_model
+from scripted_model import ScriptedModel
 
 KEY = "sk-provider-0123456789abcdef"
 SECRETS_KEY = "a key for tests that is long enough"
@@ -57,7 +58,7 @@ async def test_a_model_from_nothing_to_removed(site: Site, operators: Database) 
     moved = {"base_url": "https://evil.example", "model": "gpt-10", "revision": revision}
     refused = await browser.post("/models/gpt", **moved, **prices)
     assert (refused.status_code, "give its key again" in refused.text) == (409, True)
-    unpriced = await browser.post("/models/gpt", **moved, key="k")
+    unpriced = await browser.post("/models/gpt", **moved, key="other-key")
     assert unpriced.status_code == 422
     replaced = await browser.post("/models/gpt", **moved, key="other-key", is_free="on")
     assert replaced.status_code == 303
@@ -73,6 +74,28 @@ async def test_a_model_from_nothing_to_removed(site: Site, operators: Database) 
     assert (await browser.get("/models/gpt")).status_code == 404
     seen = (wrong, unknown, listed, page, outdated, refused, unpriced, await browser.get("/audit"))
     assert not [answer.url for answer in seen if KEY in answer.text or "other-key" in answer.text]
+
+
+@SEALED
+async def test_a_model_is_tested(site: Site, operators: Database) -> None:
+    """The button sends one request and shows times, tokens and cost, or what is wrong."""
+    browser = await make_browser(site.live, operators)
+    log_scan.hear(KEY)
+    async with ScriptedModel(lambda _: [Say("yes"), Usage("9/1")]) as provider:
+        fields = {"name": "gpt", "base_url": provider.url, "model": "tiny", "key": KEY}
+        await browser.post("/models", **fields, input_price="1000", output_price="2000")
+        works = await browser.post("/models/gpt/test")
+        assert works.status_code == 200
+        for shown in ("It works.", "9 in, 1 out", "$0.0110"):
+            assert shown in works.text, shown
+        provider.script = lambda _: [Refuse(401)]
+        fails = await browser.post("/models/gpt/test")
+        assert "It does not work: the provider does not accept the key (401)." in fails.text
+        assert len(provider.requests) == 2
+    assert KEY not in works.text + fails.text
+    await operators.execute("update models set key = '\\x00'")
+    shut = await browser.post("/models/gpt/test")
+    assert (shut.status_code, "SECRETS_KEY" in shut.text) == (409, True)
 
 
 async def test_models_are_the_operators(site: Site, operators: Database) -> None:
@@ -200,54 +223,48 @@ async def test_nothing_to_try_without_a_model(site: Site, operators: Database) -
     assert rows == []
 
 
-@dataclass(frozen=True)
-class Passage:
-    number: int
-    title: str
-    text: str
-
-
-@dataclass(frozen=True)
-class Trial:
-    """What the pane shows, as `agent.loop` gives it."""
-
-    answer: Answer
-    messages: tuple[dict[str, object], ...]
-    passages: tuple[Passage, ...]
-    steps: tuple[dict[str, object], ...]
-    seconds: float
-
-
-def test_the_trial_is_shown_in_full() -> None:
-    """Answer, sources, tokens, cost, time, passages, steps and prompt are on the page, escaped."""
-    answer = Answer(
-        "At <nine> [1].",
-        "agent",
-        1.0,
-        sources=(Source(1, "Hours & days", "https://shop.example/hours"),),
-        steps=2,
-        tools_used=("search_knowledge",),
-        usage=Usage(1234, 56, 12_345_678),
-    )
-    trial = Trial(
-        answer,
-        ({"role": "system", "content": "You <are>"}, {"role": "assistant", "content": None}),
-        (Passage(1, "Hours", "From <nine> on"),),
-        ({"tool": "search_knowledge", "outcome": "ok"},),
-        1.26,
-    )
-    text = pages.environment().get_template("trial.html").render(trial=trial)
-    for shown in (
-        "At &lt;nine&gt; [1].",
+async def test_a_question_is_tried(site: Site, operators: Database) -> None:
+    """The tenant's agent answers, escaped, with passages, steps, prompt, tokens, cost and time;
+    the question is not stored anywhere, and its cost is in the books.
+    """
+    async with ScriptedModel() as provider:
+        await give_model(operators, site.tenant_id, provider.url, price=10**10)
+        browser = await make_browser(site.live, operators, site.slug)
+        question = (
+            'call search_knowledge {"query": "open"} then usage 1200/34 repeat At <nine> [1].'
+        )
+        path = f"/tenants/{site.slug}/agent/try"
+        answer = await browser.post(path, question=question)
+        assert len(provider.requests) == 2
+    assert answer.status_code == 200, answer.text
+    shown = answer.text[answer.text.index('id="trial"') :]
+    for expected in (
         "by the model",
-        'href="https://shop.example/hours"',
-        "Hours &amp; days",
-        "1.3 s",
-        "$0.0123",
-        "1\u202f234 in, 56 out",
-        "search_knowledge",
-        "From &lt;nine&gt; on",
-        "You &lt;are&gt;",
-        "Prompt (2 messages)",
+        "At &lt;nine&gt; [1].",
+        "<summary>Passages (",
+        "Delivery costs 99 crowns.",
+        "<summary>Steps (3)</summary>",
+        "tool: ok",
+        "<h3>system</h3>",
+        "tokens in",
+        "<dd>search_knowledge</dd>",
     ):
-        assert shown in text, shown
+        assert expected in shown, expected
+    assert re.search(r"<dt>Time</dt><dd>\d+\.\d s</dd>", shown)
+    [spent] = await operators.all("select requests, amount from spend")
+    assert spent["requests"] == 2
+    assert f"<dd>{dollars.describe(spent['amount'])}</dd>" in shown
+    for table in ("messages", "runs", "confirmations"):
+        assert await operators.all(f"select 1 from {table}") == [], table
+
+
+async def test_a_model_that_fails_is_shown(site: Site, operators: Database) -> None:
+    """The pane says that the model failed and what the visitor would get instead."""
+    async with ScriptedModel() as provider:
+        await give_model(operators, site.tenant_id, provider.url)
+        browser = await make_browser(site.live, operators)
+        path = f"/tenants/{site.slug}/agent/try"
+        answer = await browser.post(path, question="fail 500 What does delivery cost?")
+    assert answer.status_code == 200
+    assert "the model failed" in answer.text
+    assert 'class="chip bad"' in answer.text

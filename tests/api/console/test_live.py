@@ -219,6 +219,23 @@ async def test_a_tenant_that_is_off_has_no_streams(site: Site, operators: Databa
         assert "data-stream" not in (await browser.get(path)).text
 
 
+async def test_streams_end_with_the_sign_in(site: Site, operators: Database) -> None:
+    """Edge case 60: whoever signs out reads nothing more, neither a transcript nor the list."""
+    browser = await make_browser(site.live, operators)
+    path = f"/tenants/{site.slug}/conversations"
+    async with (
+        events_of(browser, f"{path}/stream") as changes,
+        events_of(browser, f"{path_of(site)}/stream") as events,
+    ):
+        await anext(changes)
+        await anext(events)
+        assert (await browser.post("/sign-out")).status_code == 303
+        # The contract says 2 s; the rest is for a busy machine.
+        async with asyncio.timeout(5):
+            assert {event async for event in changes} <= {("change", "")}
+            assert [event async for event in events] == []
+
+
 async def test_a_stopping_server_ends_streams(database_url: str, operators: Database) -> None:
     """SIGTERM with open streams of the console: the server is gone within seconds."""
     async with serve_process(database_url) as served:

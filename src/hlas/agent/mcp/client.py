@@ -53,6 +53,11 @@ class Client:
         self._numbers = itertools.count(1)
 
     async def list_tools(self, seconds: float) -> Listing:
+        """All pages within `seconds`."""
+        async with asyncio.timeout(seconds):
+            return await self._list_pages(seconds)
+
+    async def _list_pages(self, seconds: float) -> Listing:
         tools: dict[str, RemoteTool] = {}
         left_out: list[str] = []
         cursor: object = None

@@ -1,7 +1,8 @@
 """MCP over HTTP: each message is a POST, answered with JSON or a stream of events."""
 
+import re
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import orjson
 
@@ -20,7 +21,10 @@ from hlas.agent.mcp.protocol import (
 from hlas.outbound.client import OutboundClient, OutboundError, Response
 
 FAREWELL_SECONDS = 1.0
+# Of the server, while it answers ours: each makes us send one.
+MOST_REQUESTS = 8
 _SESSION = "Mcp-Session-Id"
+_VISIBLE = re.compile(r"[\x21-\x7e]{1,1000}")
 _HEADERS = {
     "Content-Type": "application/json",
     "Accept": "application/json, text/event-stream",
@@ -42,7 +46,7 @@ class HttpTransport:
         async with self._post(message, headers, seconds) as response:
             found = await self._find_answer(response, number, headers, seconds)
             if message["method"] == "initialize":
-                self._session = response.headers.get(_SESSION, "")
+                self._session = _check_session(response.headers.get(_SESSION, ""))
         return read_result(found, number)
 
     async def notify(self, message: Json, headers: Mapping[str, str], seconds: float) -> None:
@@ -111,14 +115,26 @@ class HttpTransport:
             return parse(await response.read())
         if kind != "text/event-stream":
             raise McpError("garbage", "the server answers neither with JSON nor with events")
+        requests = 0
         async for data in _read_events(response):
             message = parse(data)
             if is_request(message):
                 assert isinstance(message, dict)
-                await self.notify(answer_server(message), headers, seconds)
+                requests += 1
+                if requests > MOST_REQUESTS:
+                    raise McpError("garbage", "the server asks instead of answering")
+                with suppress(McpError):
+                    await self.notify(answer_server(message), headers, seconds)
             elif isinstance(message, dict) and message.get("id") == number:
                 return message
         raise McpError("cut", "the server ended its answer too early")
+
+
+def _check_session(text: str) -> str:
+    """A session's id is sent back, so it must be what a header can carry."""
+    if text and not _VISIBLE.fullmatch(text):
+        raise McpError("garbage", "the server's session has no valid id")
+    return text
 
 
 async def _read_events(response: Response) -> AsyncIterator[bytes]:

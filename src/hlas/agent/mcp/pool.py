@@ -53,7 +53,9 @@ class Pool:
             if time.monotonic() >= known.fresh_until:
                 await self._refresh(known)
         if known.listing is None:
-            raise known.failure or McpError("unknown", "the server's tools are not known")
+            assert known.failure is not None
+            # A new one: raised again and again, an error collects tracebacks.
+            raise McpError(known.failure.code, str(known.failure))
         return known.listing
 
     async def call(
@@ -79,6 +81,8 @@ class Pool:
             known.failure = McpError("timeout", f"no answer within {LIST_SECONDS:g} s")
         except McpError as error:
             known.failure = error
+        except Exception as error:  # noqa: BLE001  # no server may end an answer
+            known.failure = McpError(type(error).__name__, "the server cannot be used")
         else:
             known.failure = None
         if known.failure is not None:
@@ -109,5 +113,5 @@ class Pool:
 
 
 async def _close(known: list[_Known]) -> None:
-    for one in known:
-        await one.client.close()
+    """All at once: each may take a second."""
+    await asyncio.gather(*(one.client.close() for one in known))

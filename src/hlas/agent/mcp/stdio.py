@@ -35,7 +35,7 @@ class StdioTransport:
         self._command = tuple(command)
         self._process: asyncio.subprocess.Process | None = None
         self._reader: asyncio.Task[None] | None = None
-        self._waiting: dict[object, asyncio.Future[Json]] = {}
+        self._waiting: dict[int, asyncio.Future[Json]] = {}
         self._unasked = 0
         self._next_start = 0.0
         self._starting = asyncio.Lock()
@@ -43,19 +43,20 @@ class StdioTransport:
     @property
     def pid(self) -> int | None:
         """The id of the process that runs now."""
-        return self._process.pid if self._process is not None else None
+        process = self._find_running()
+        return process.pid if process is not None else None
 
     async def exchange(self, message: Json, headers: Mapping[str, str], seconds: float) -> Json:
         del headers, seconds  # HTTP has these; the caller limits the time
         is_opening = message["method"] in {"initialize", "server/discover"}
-        if self._process is None and not is_opening:
+        if self._find_running() is None and not is_opening:
             raise SessionLost
         number = message["id"]
         assert isinstance(number, int)
         async with self._starting:
-            process = self._process or await self._start()
-        answer = asyncio.get_running_loop().create_future()
-        self._waiting[number] = answer
+            process = self._find_running() or await self._start()
+        waiting = self._waiting
+        answer = waiting[number] = asyncio.get_running_loop().create_future()
         try:
             await self._write(process, message)
             return read_result(await answer, number)
@@ -65,23 +66,32 @@ class StdioTransport:
                 self._put(process, {"method": "notifications/cancelled", "params": cancelled})
             raise
         finally:
-            self._waiting.pop(number, None)
+            waiting.pop(number, None)
 
     async def notify(self, message: Json, headers: Mapping[str, str], seconds: float) -> None:
         del headers, seconds
-        if self._process is not None:
-            await self._write(self._process, message)
+        process = self._find_running()
+        if process is not None:
+            await self._write(process, message)
 
     async def close(self) -> None:
         process, reader = self._process, self._reader
         if process is None or reader is None:
             return
-        if process.stdin is not None:
-            process.stdin.close()
+        assert process.stdin is not None
+        process.stdin.close()
         with suppress(TimeoutError):
             await asyncio.wait_for(process.wait(), FAREWELL_SECONDS)
         _kill(process)
         await reader
+
+    def _find_running(self) -> asyncio.subprocess.Process | None:
+        process = self._process
+        if process is not None and process.returncode is not None:
+            # What it started may still hold its output open, so the reader does not see the end.
+            _kill(process)
+            self._process = None
+        return self._process
 
     async def _start(self) -> asyncio.subprocess.Process:
         now = asyncio.get_running_loop().time()
@@ -107,7 +117,7 @@ class StdioTransport:
             )
         except OSError:
             raise McpError("no_program", "the program cannot be started") from None
-        self._process, self._unasked = process, 0
+        self._process, self._waiting, self._unasked = process, {}, 0
         self._reader = asyncio.create_task(self._read(process), name="mcp program")
         return process
 
@@ -128,6 +138,7 @@ class StdioTransport:
     async def _read(self, process: asyncio.subprocess.Process) -> None:
         """Read until the program ends, or writes a line that is too long, or too much unasked."""
         assert process.stdout is not None
+        waiting = self._waiting
         try:
             while line := await process.stdout.readline():
                 self._receive(process, line)
@@ -140,7 +151,7 @@ class StdioTransport:
             await process.wait()
             if self._process is process:
                 self._process = None
-            for answer in self._waiting.values():
+            for answer in waiting.values():
                 if not answer.done():
                     answer.set_exception(_ended())
 
@@ -154,7 +165,8 @@ class StdioTransport:
             with suppress(McpError):
                 self._put(process, answer_server(message))
             return
-        answer = self._waiting.get(message.get("id")) if isinstance(message, dict) else None
+        number = message.get("id") if isinstance(message, dict) else None
+        answer = self._waiting.get(number) if isinstance(number, int) else None
         if answer is not None and not answer.done():
             self._unasked = 0
             answer.set_result(message)

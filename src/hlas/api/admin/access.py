@@ -14,7 +14,7 @@ from hlas import errors, log, payloads
 from hlas.api.documentation import problems
 from hlas.http.asgi import REQUEST
 from hlas.http.gate import ADMIN
-from hlas.operators import administrators
+from hlas.operators import administrators, sign_ins
 from hlas.operators.administrators import Administrator
 from hlas.services import Services
 from hlas.store.db import Confined, Database
@@ -37,6 +37,12 @@ class Access:
 
     administrator: Administrator
     database: Database
+    # The key, or that of the sign-in.
+    secret: str
+
+    @property
+    def digest(self) -> bytes:
+        return sign_ins.digest(self.secret)
 
     @property
     def change(self) -> Change:
@@ -82,7 +88,7 @@ async def require_administrator(
         raise
     log.bind(administrator_id=administrator.id)
     await services.gate.consume_key(administrator.id)
-    return Access(administrator, reach(services, administrator))
+    return Access(administrator, reach(services, administrator), key)
 
 
 Admin = Annotated[Access, Depends(require_administrator)]

@@ -25,13 +25,14 @@ from hlas.api.documentation import problems, takes
 from hlas.conversations import conversations, frames, messages
 from hlas.conversations.conversations import Conversation, Message, Search, Status, Summary
 from hlas.conversations.messages import NewMessage
-from hlas.conversations.readers import Reader
+from hlas.conversations.readers import ListReader, Reader
 from hlas.http.answer import Answer
 from hlas.http.asgi import REQUEST
+from hlas.http.gate import ADMIN
 from hlas.http.streams import Place
 from hlas.payloads import Line
 from hlas.services import Services
-from hlas.tenants.tenants import Handler
+from hlas.tenants.tenants import Handler, Tenant
 
 HIGHEST_SEQ = 2_000_000_000
 # After that the key is checked again: the client resumes.
@@ -171,23 +172,32 @@ async def send_message(
     sent: Annotated[OperatorMessage, Depends(read_body(OperatorMessage))],
 ) -> Response:
     """Store an operator's message and take the conversation over; with Idempotency-Key, once."""
-    await conversations.find_conversation(access.database, tenant.id, conversation_id)
+    found = await conversations.find_conversation(access.database, tenant.id, conversation_id)
     key = messages.parse_key(request.scope[REQUEST].values(b"idempotency-key"))
     services: Services = request.app.state.services
-    return await store_message(services, str(tenant.id), str(conversation_id), sent.text, key)
+    return await store_message(services, access, tenant, found, sent.text, key)
 
 
 async def store_message(
-    services: Services, tenant_id: str, conversation_id: str, text: str, key: str | None
+    services: Services,
+    access: Access,
+    tenant: Tenant,
+    conversation: Conversation,
+    text: str,
+    key: str | None,
 ) -> Response:
     """Store what somebody who may read the conversation says there."""
     message = NewMessage.check({"text": text}, services.settings.max_message_text_len)
     written = await messages.create_as_operator(
-        services.writer, tenant_id, conversation_id, message, key
+        services.writer, str(tenant.id), str(conversation.id), message, key
     )
     if not written.replayed:
         services.metrics.message("operator")
-        log.info("taken_over", conversation_id=conversation_id)
+        if conversation.handler == "agent":
+            await conversations.record_takeover(
+                access.database, tenant.id, conversation.id, access.change
+            )
+            log.info("taken_over", conversation_id=str(conversation.id))
     headers = {"Cache-Control": "no-store"}
     if written.replayed:
         headers["Idempotent-Replayed"] = "true"
@@ -257,16 +267,19 @@ def open_stream(
 ) -> Response:
     """The stream of a conversation for an administrator who may read it."""
     cursor = streams.find_cursor(request.scope[REQUEST], after)
-    reader = Reader((tenant_id, conversation_id), cursor, time.time() + STREAM_SECONDS)
+    ends_at = time.time() + STREAM_SECONDS
+    reader = Reader((tenant_id, conversation_id), cursor, ends_at, digest=access.digest)
     services: Services = request.app.state.services
-    stream = streams.ConversationStream(services, reader, _list_places(access))
+    stream = streams.ConversationStream(services, reader, _list_places(access), ADMIN)
     return streams.respond(Answer(200, frames.HEADERS, b"", stream))
 
 
 def open_list_stream(access: Access, request: Request, tenant_id: str) -> Response:
     """Tells when conversations of a tenant change, for an administrator who may list them."""
     services: Services = request.app.state.services
-    stream = streams.ListStream(services, tenant_id, _list_places(access), STREAM_SECONDS)
+    reader = ListReader(tenant_id, access.digest)
+    places = _list_places(access)
+    stream = streams.ListStream(services, reader, places, ADMIN, STREAM_SECONDS)
     return streams.respond(Answer(200, frames.EVENT_STREAM, b"", stream))
 
 

@@ -41,7 +41,6 @@ class SignInNeeded(Exception):
 class Visit(Access):
     """An administrator at the console."""
 
-    secret: str
     request: Request
 
     def page(

@@ -155,11 +155,9 @@ async def send_message(
 ) -> Response:
     """Store an operator's message once, however often its form is sent."""
     services: Services = visit.request.app.state.services
-    await conversations.find_conversation(visit.database, tenant.id, conversation_id)
+    found = await conversations.find_conversation(visit.database, tenant.id, conversation_id)
     key = messages.parse_key([form.get("key", "")])
-    stored = await store_message(
-        services, str(tenant.id), str(conversation_id), form.get("text", ""), key
-    )
+    stored = await store_message(services, visit, tenant, found, form.get("text", ""), key)
     return stored if is_from_script(visit.request) else _go_back(tenant, conversation_id, "sent")
 
 

@@ -43,14 +43,9 @@ async def _list_page(
         "models.html",
         status,
         models=await models.list_models(visit.database),
-        form=_without_key(form or {}),
+        form=form or {},
         problems=problems or {},
     )
-
-
-def _without_key(form: Form) -> Form:
-    """A page never shows a key again, not even one that was refused."""
-    return {name: value for name, value in form.items() if name != "key"}
 
 
 def _read_prices(form: Form, *, needed: bool) -> dict[str, object]:
@@ -104,7 +99,7 @@ def _model_page(
         status,
         model=model,
         revision=model.revision,
-        form=_without_key(form or stored),
+        form=form or stored,
         problems=problems or {},
         tested=tested,
     )

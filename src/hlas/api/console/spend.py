@@ -27,6 +27,7 @@ from hlas.api.console.plots import Plot, draw_columns
 from hlas.tenants.tenants import Tenant
 
 DAYS = 30
+TITLE = f"Last {DAYS} days"
 # The most expensive models have a colour of their own, the others share the last one.
 TONES = ("one", "two", "four", "five", "three")
 OTHERS = "six"
@@ -143,11 +144,11 @@ def draw_days(rows: Sequence[Spend], today: date) -> Plot:
         groups.append(("Others", OTHERS, rest))
     series: list[tuple[str, str, list[float | None]]] = [
         (name, tone, [_sum_dollars(rows, day, wanted) for day in days])
-        for name, tone, wanted in groups or [("Spend", "one", set())]
+        for name, tone, wanted in groups or [(TITLE, "one", set())]
     ]
     starts = [datetime.combine(day, time(), UTC) for day in days]
     return replace(
-        draw_columns("Last 30 days", starts, series),
+        draw_columns(TITLE, starts, series),
         headline=dollars.describe(sum(row.cost for row in rows)),
         unit=" USD",
         form="day",

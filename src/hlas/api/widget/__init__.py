@@ -123,7 +123,7 @@ _EMPTY_BODY = {"content": {"application/json": {"schema": {"type": "object"}}}, 
 
 
 def _framed(route: Route) -> Callable[[FrameworkRequest], Awaitable[Response]]:
-    """A line for the framework: the same function, in another frame."""
+    """Wrap a line as a FastAPI endpoint."""
 
     async def endpoint(request: FrameworkRequest) -> Response:
         answer = await route(request.app.state.services, request.scope[REQUEST])

@@ -159,4 +159,5 @@ async def _stream(
     ends_at = min(session.expires_at, time.time() + replies.WAIT_SECONDS)
     reader = AnswerReader(replies.key_of(session), row["asked"], ends_at, session.generation)
     places = list_places(services.gate.find_address(request), session.conversation_id)
-    return Answer(200, frames.HEADERS, b"", ConversationStream(services, reader, places))
+    stream = ConversationStream(services, reader, places, request.route)
+    return Answer(200, frames.HEADERS, b"", stream)

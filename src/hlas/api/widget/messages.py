@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from hlas import errors, log, payloads
 from hlas.agent import replies
-from hlas.api.widget.steps import admit, authenticate
+from hlas.api.widget.steps import admit, authenticate, require_own
 from hlas.conversations import messages
 from hlas.conversations.messages import NewMessage
 from hlas.http.answer import PRIVATE, Answer
@@ -105,10 +105,8 @@ async def read_history(services: Services, request: Request) -> Answer:
     """Oldest first. A reader that has seen seq n asks for `after=n` and misses nothing."""
     await services.gate.consume(request, READS)
     session = authenticate(services, request)
-    conversation_id = request.path.split("/")[3]
     page = _page(request.query)
-    if conversation_id.lower() != session.conversation_id:
-        raise errors.ConversationMismatch
+    require_own(request, session)
     if page.after is not None and page.offset is not None:
         raise errors.InvalidRequest.at("query", "offset", kind="offset_with_after")
     history = await messages.read_history(

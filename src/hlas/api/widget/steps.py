@@ -32,6 +32,12 @@ def authenticate(services: Services, request: Request) -> Session:
     return session
 
 
+def require_own(request: Request, session: Session) -> None:
+    """Refuse a path with another conversation than the session's."""
+    if request.path.split("/")[3].lower() != session.conversation_id:
+        raise errors.ConversationMismatch
+
+
 def bind(request: Request, session: Session) -> None:
     """From here on the request speaks for this session, in the log too."""
     request.session = session
@@ -40,7 +46,7 @@ def bind(request: Request, session: Session) -> None:
 
 
 def attribute(services: Services, request: Request, error: errors.AuthenticationError) -> None:
-    """A token that proves nothing still came from somewhere, or so its Origin says."""
+    """Attribute a failed authentication to the tenant of its Origin, for metrics."""
     origins = request.values(b"origin")
     origin = Origin.parse(origins[0]) if len(origins) == 1 else None
     host = services.origins.recall(origin) if origin else None

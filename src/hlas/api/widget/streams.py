@@ -5,9 +5,9 @@ from urllib.parse import parse_qsl
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from hlas import errors, log, payloads
+from hlas import log, payloads
 from hlas.api.streams import ConversationStream, find_cursor
-from hlas.api.widget.steps import admit, authenticate
+from hlas.api.widget.steps import admit, authenticate, require_own
 from hlas.conversations import frames, runs
 from hlas.conversations.frames import Cursor
 from hlas.conversations.readers import Reader
@@ -35,31 +35,27 @@ async def open_stream(services: Services, request: Request) -> Answer:
     """
     await services.gate.consume(request, READS)
     session = authenticate(services, request)
-    _require_own(request, session)
+    require_own(request, session)
     cursor = _find_cursor(request)
     await sessions.check(services.database, session)
     places = list_places(services.gate.find_address(request), session.conversation_id)
     reader = Reader(
         (session.tenant_id, session.conversation_id), cursor, _find_end(session), session.generation
     )
-    return Answer(200, frames.HEADERS, b"", ConversationStream(services, reader, places))
+    stream = ConversationStream(services, reader, places, request.route)
+    return Answer(200, frames.HEADERS, b"", stream)
 
 
 async def stop_run(services: Services, request: Request) -> Answer:
     """End the answer that is being made; what was said so far is stored."""
     session = await admit(services, request, MESSAGES)
-    _require_own(request, session)
+    require_own(request, session)
     payloads.require_empty(await request.read())
     await sessions.check(services.database, session)
     await runs.stop(services.database, session.tenant_id, session.conversation_id)
     services.live.touch(session.tenant_id, session.conversation_id)
     log.info("run_stopped")
     return Answer(204, (), b"")
-
-
-def _require_own(request: Request, session: Session) -> None:
-    if request.path.split("/")[3].lower() != session.conversation_id:
-        raise errors.ConversationMismatch
 
 
 def _find_cursor(request: Request) -> Cursor:

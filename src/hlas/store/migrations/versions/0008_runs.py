@@ -9,8 +9,8 @@ down_revision = "0007"
 
 # A run answers the visitor's messages from first_seq to reply_to. A conversation has at most one
 # run under way and one that waits. What was cancelled may be answered by another run later: hence
-# the last column of ix_runs__reply_to, which is not partial because streams, erasure and the foreign
-# key look for all runs of a conversation.
+# the last column of ix_runs__reply_to, which is not partial because streams, erasure and the
+# foreign key look for all runs of a conversation.
 #
 # run_frames and changes are UNLOGGED: after a crash of the database nobody misses them, and commits
 # of messages do not wait for them. The sequence is an object of its own, because one that belongs
@@ -37,7 +37,8 @@ create table runs (
     is_stopping     boolean     not null default false,
     attempt         integer     not null default 0,
     owner           uuid,
-    lease_until     timestamptz,
+    -- Renewed while its owner works on it.
+    lease_until     timestamptz not null default now() + interval '3 s',
     message_id      uuid,
     created_at      timestamptz not null default now(),
     constraint pk_runs primary key (tenant_id, id),

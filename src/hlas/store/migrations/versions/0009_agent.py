@@ -142,7 +142,10 @@ create table confirmations (
 );
 create index ix_confirmations__conversation_id on confirmations (tenant_id, conversation_id);
 
-alter table runs add column trace jsonb;
+alter table runs
+    add column trace jsonb,
+    -- Attempts in which the agent was asked. The first one always counts, without being written.
+    add column asked integer not null default 1;
 
 create table evaluations (
     tenant_id  uuid        not null,
@@ -207,5 +210,5 @@ def upgrade() -> None:
 def downgrade() -> None:
     for signature in FUNCTIONS:
         op.execute(f"drop function {signature}")
-    op.execute("alter table runs drop column trace")
+    op.execute("alter table runs drop column trace, drop column asked")
     op.execute(f"drop table {', '.join(ISOLATED)}")
