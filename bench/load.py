@@ -103,6 +103,20 @@ def stream_open(conversation: Conversation) -> str:
     return _request("GET", path, "", _headers(conversation))
 
 
+def replies(conversations: list[Conversation], text: str) -> list[str]:
+    """Requests that send this message to each conversation and stream its answer."""
+    body, accept = json.dumps({"text": text}), {"Accept": "text/event-stream"}
+    return [
+        _request("POST", "/widget/agent/reply", body, _headers(conversation) | accept)
+        for conversation in conversations
+    ]
+
+
+def endpoint_asks(count: int, text: str) -> list[str]:
+    """The same, for the bare endpoints."""
+    return [_request("POST", "/answer", json.dumps({"text": text}), {})] * count
+
+
 def session_opens(conversations: list[Conversation], *, address: str = "") -> list[str]:
     origins = sorted({conversation.origin for conversation in conversations})
     return [

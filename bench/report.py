@@ -64,22 +64,22 @@ class Report:
     def _ratios(self) -> list[Row]:
         half = self.p99("half 2") / self.sync
         return [
-            _at_least(
+            at_least(
                 "2 workers : pgbench, a transaction for each of the two rows",
                 self.ratio("ours 2", "pgbench single"),
                 1.0,
             ),
-            _at_least(
+            at_least(
                 "1 worker : pgbench, a transaction for each of the two rows",
                 self.ratio("ours 1", "pgbench single"),
                 0.7,
             ),
-            _at_least(
+            at_least(
                 "2 workers : pgbench, two rows in one statement",
                 self.ratio("ours 2", "pgbench bare"),
                 1.0,
             ),
-            _at_least(
+            at_least(
                 "1 worker : pgbench, two rows in one statement",
                 self.ratio("ours 1", "pgbench bare"),
                 0.7,
@@ -92,18 +92,18 @@ class Report:
                 "2 workers : pgbench, gapless numbers as in Hlas",
                 self.ratio("ours 2", "pgbench gapless"),
             ),
-            _at_least(
+            at_least(
                 "2 workers : plain FastAPI + SQLAlchemy, 2 workers",
                 self.ratio("ours 2", "plain 2"),
                 10,
             ),
-            _at_least(
+            at_least(
                 "1 worker : plain FastAPI + SQLAlchemy, 1 worker",
                 self.ratio("ours 1", "plain 1"),
                 10,
             ),
             *self._shared_limits(),
-            _at_least("replays : first sends", self.ratio("replays", "ours 2"), 1.0),
+            at_least("replays : first sends", self.ratio("replays", "ours 2"), 1.0),
             at_most(
                 f"slowdown from 10 thousand to {self.plan.large:,} messages",
                 self.ratio("small", "large"),
@@ -251,7 +251,7 @@ def table(rows: list[Row]) -> str:
     return "\n".join(lines)
 
 
-def _at_least(what: str, value: float, least: float) -> Row:
+def at_least(what: str, value: float, least: float) -> Row:
     # Rounded down, so that a figure just below its target does not look as if it met it.
     return Row(
         what, f"{math.floor(value * 100) / 100:.2f}x", f"at least {least:g}x", value >= least

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from bench.machine import processor_seconds
 
+ROOT = Path(__file__).parent.parent
 SECRET = "only for the benchmark, and long enough"
 READY_SECONDS = 60.0
 REDIS = shutil.which("redis-server")
@@ -80,6 +81,31 @@ def serve_plain(directory: Path, database_url: str, workers: int) -> Iterator[Se
 
 
 @contextmanager
+def serve_endpoint(directory: Path, python: Path, name: str, model_url: str) -> Iterator[Service]:
+    """A bare endpoint of bench/endpoints, by uvicorn, in the environment of this Python."""
+    command = [str(python), "-m", "uvicorn", f"bench.endpoints.{name}:app", "--no-access-log"]
+    yield from _serve(directory, command, {**os.environ, "BENCH_MODEL_URL": model_url}, "/health")
+
+
+@contextmanager
+def run_model(receipts: Path) -> Iterator[str]:
+    """The scripted provider of the tests as a process; yields its `base_url`."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "scripted_model", "0", str(receipts)],
+        cwd=ROOT / "tests" / "support",
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    try:
+        yield process.stdout.readline().strip()
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+@contextmanager
 def run_redis() -> Iterator[str]:
     """Start a Redis without persistence; yields its URL."""
     directory = Path(tempfile.mkdtemp(prefix="hlas-bench-"))
@@ -99,8 +125,7 @@ def _serve(
     directory: Path, command: list[str], variables: Mapping[str, str], path: str
 ) -> Iterator[Service]:
     port = _free_port()
-    root = str(Path(__file__).parent.parent)
-    paths = (variables.get("PYTHONPATH", ""), root)
+    paths = (variables.get("PYTHONPATH", ""), str(ROOT))
     variables = {**variables, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
     with (directory / f"service-{port}.log").open("wb") as log:
         process = subprocess.Popen(

@@ -1,6 +1,7 @@
 """Tools that every tenant has: search the knowledge, look up a product, ask for a person."""
 
 from collections.abc import Awaitable, Callable, Sequence
+from functools import cache
 from typing import Annotated, ClassVar
 from uuid import UUID
 
@@ -57,7 +58,7 @@ class Builtin:
         return {
             "name": self.name,
             "description": self.description,
-            "parameters": _strip_titles(self.arguments.model_json_schema()),
+            "parameters": _make_schema(self.arguments),
         }
 
     def describe(self, language: Language) -> str:
@@ -182,8 +183,11 @@ def _show_product(product: Product) -> str:
     return cut("\n".join(lines), LARGEST_PASSAGE)
 
 
-def _strip_titles(schema: dict[str, object]) -> dict[str, object]:
+@cache
+def _make_schema(arguments: type[Arguments]) -> dict[str, object]:
     """Pydantic repeats the names of classes and fields as titles, which cost tokens."""
+    # Making it takes Pydantic half a millisecond, and every answer needs it.
+    schema = arguments.model_json_schema()
     properties = schema.get("properties")
     assert isinstance(properties, dict)
     shown = {

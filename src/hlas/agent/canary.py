@@ -39,6 +39,17 @@ class Canary:
             if self.is_near and self._recent[-self._longest :] in self._window:
                 raise CanaryTripped
 
+    def is_clear(self, letters: str) -> bool:
+        """Whether no part of the secret ends within folded text that comes next."""
+        length = self._shortest
+        text = self._recent[1 - length :] + letters
+        parts = (text[start : start + length] for start in range(len(text) - length + 1))
+        return not self.is_near and self._held.isdisjoint(parts)
+
+    def skip(self, letters: str) -> None:
+        """Read folded text that is clear."""
+        self._recent = (self._recent + letters)[-WINDOW:]
+
 
 def fold(text: str) -> str:
     """Reduce a text to letters and digits without case, accents, width or look-alikes."""

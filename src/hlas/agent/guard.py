@@ -13,10 +13,11 @@ whole does. What the guard's output may contain:
 Code is treated like other text: not every front end shows it without links.
 """
 
+import re
 from collections.abc import Iterable
 
 from hlas.agent.brackets import LINE_PREFIX, Brackets
-from hlas.agent.canary import Canary, CanaryTripped
+from hlas.agent.canary import Canary, CanaryTripped, fold
 from hlas.agent.links import (
     CITE,
     CITE_END,
@@ -33,6 +34,8 @@ from hlas.agent.prompts import Passage
 __all__ = ["CanaryTripped", "Guard"]
 
 _MARKDOWN = {LINK: "[", LINK_URL: "](", LINK_END: ")", CITE: "[", CITE_END: "]"}
+# Words that need no look at each character unless the secret may be in them.
+_PLAIN = re.compile(r"[\w ,.;'\"*-]*")
 
 
 class Guard:
@@ -99,6 +102,8 @@ class _Release:
         self._is_label = False
 
     def feed(self, text: str) -> str:
+        if self._skip(text):
+            return text
         out: list[str] = []
         for character in text:
             if character in _MARKDOWN:
@@ -115,6 +120,23 @@ class _Release:
     def finish(self) -> str:
         held, self._held = self._held, []
         return "".join(held)
+
+    def _skip(self, text: str) -> bool:
+        """Whether all of the text may be shown as it is; the result is that of the long way."""
+        if not text or self._held or self._is_hidden or self._last == "<":
+            return False
+        if not _PLAIN.fullmatch(text):
+            return False
+        letters = "".join(filter(str.isalnum, text))
+        letters = letters.lower() if letters.isascii() else fold(letters)
+        if not (self._written.is_clear(letters) and self._seen.is_clear(letters)):
+            return False
+        self._written.skip(letters)
+        self._seen.skip(letters)
+        if self._is_line_start and not LINE_PREFIX.fullmatch(text):
+            self._is_line_start = False
+        self._last = text[-1]
+        return True
 
     def _mark(self, mark: str) -> None:
         self._is_hidden = mark in {LINK_URL, CITE}
