@@ -17,9 +17,14 @@ from fastapi.routing import iter_route_contexts
 from administration import add_model, make_desk
 from browsers import Browser, make_browser
 from factories import Live, Site
+from hlas.agent import products
+from hlas.agent.mcp import servers
+from hlas.agent.products import Product
 from hlas.knowledge import entries
 from hlas.knowledge.entries import Entry
+from hlas.outbound.client import OutboundClient
 from hlas.store.db import Database
+from hlas.store.vault import Vault
 from hlas.tenants import tenants, visitor_keys
 from hlas.visitors import identities
 
@@ -64,12 +69,19 @@ async def places_of(site: Site, operators: Database) -> dict[str, str]:
     tenant_id = UUID(site.tenant_id)
     entry = await entries.add(operators, tenant_id, Entry("Where?", "Here."))
     key = await visitor_keys.add(operators, tenant_id, identities.make_secret())
+    # Nothing listens there.
+    url = "https://127.0.0.1:1/"
+    here = OutboundClient(frozenset({"127.0.0.1"}))
+    server = await servers.add_address(operators, Vault(""), here, tenant_id, "crm", url, {})
+    await products.save(operators, tenant_id, [Product("K-7", "Kettle")], source="test")
     return {
         "slug": site.slug,
         "conversation_id": site.conversation_id,
         "entry_id": str(entry.id),
         "kid": key.kid,
         "model": await add_model(operators),
+        "name": server.name,
+        "sku": "K-7",
         "rest:path": "nowhere",
     }
 
