@@ -69,6 +69,7 @@ def pages_of(site: Site, entry_id: str) -> list[str]:
         f"{tenant}/knowledge/{entry_id}",
         f"{tenant}/spend",
         f"{tenant}/agent",
+        f"{tenant}/tools?find=kettle",
         f"{tenant}/conversations?text=deliver",
         f"{tenant}/conversations/{site.conversation_id}",
         "/conversations",
