@@ -105,9 +105,7 @@ def run(opened: Store, plan: Plan) -> Figures:
             OURS: start(
                 service.serve_hlas(directory, opened.url(DATABASE), 1, RATE_LIMIT_STREAMS_IP="0")
             ),
-            OWN: start(
-                service.serve_endpoint(directory, Path(sys.executable), "own_client", url)
-            ),
+            OWN: start(service.serve_endpoint(directory, Path(sys.executable), "own_client", url)),
         }
         if python := install_libraries(directory / "libraries"):
             for name, module in ((PYDANTIC, "pydantic_ai_agent"), (OPENAI, "openai_sdk")):
@@ -128,9 +126,7 @@ def install_libraries(directory: Path) -> Path | None:
             ["venv", "--python", sys.executable, str(directory)],
             ["pip", "install", "--python", str(python), *wanted],
         ):
-            subprocess.run(
-                [uv, *command], check=True, capture_output=True, timeout=INSTALL_SECONDS
-            )
+            subprocess.run([uv, *command], check=True, capture_output=True, timeout=INSTALL_SECONDS)
     except (OSError, subprocess.SubprocessError) as error:
         _say(f"the libraries cannot be installed, their rows are left out: {error}")
         return None

@@ -229,9 +229,7 @@ async def test_a_visitor(
 
 
 @asynccontextmanager
-async def serve_shop(
-    first: Served, operators: Database, provider: Director
-) -> AsyncIterator[Shop]:
+async def serve_shop(first: Served, operators: Database, provider: Director) -> AsyncIterator[Shop]:
     async with open_website() as website:
         made = await tenants.add(operators, "Shop", "shop", [website.origin])
         await give_model(operators, str(made.id), provider.url)

@@ -34,7 +34,7 @@ def evaluate(
 
     async def work(operators: Database) -> Evaluation:
         found = await tenants.find_tenant(operators, tenant)
-        async with open_agent(logins, settings, operators, Metrics()) as agent:
+        async with open_agent(logins, settings, Metrics()) as agent:
             # On standard error, and only on a terminal.
             with typer.progressbar(
                 length=len(cases),
