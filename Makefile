@@ -54,8 +54,8 @@ format: install-dev ## format the code and sort imports
 test: lint ## lint, then every test, with coverage
 	@$(BIN)/python -m pytest -q -n $(TEST_PROCESSES) --dist loadfile --cov --cov-report=term
 
-bench: install-dev ## compare with pgbench and a plain FastAPI service (AGAINST= an older revision)
-	@$(BIN)/python -m bench $(if $(AGAINST),--against $(AGAINST))
+bench: install-dev ## compare with pgbench, a plain FastAPI service and model libraries (AGAINST= an older revision, ONLY= a part)
+	@$(BIN)/python -m bench $(if $(AGAINST),--against $(AGAINST)) $(if $(ONLY),--only $(ONLY))
 
 soak: install-dev ## the long fault, fuzz and leak runs
 	@$(UV) sync --quiet --frozen --inexact --group fuzz

@@ -5,15 +5,17 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 from typing import Self
 
 import psutil
 
-from bench import against, limits, live, load, machine, pages, plot, store
+from bench import against, agent, limits, live, load, machine, pages, plot, store
 from bench.capacity import scaling_figures
-from bench.report import Report, table
+from bench.report import Report, Row, table
+from bench.store import Store
 from bench.suite import FULL, QUICK, Suite
 from hlas import log
 
@@ -34,6 +36,9 @@ def main() -> None:
         metavar="REVISION",
         help="compare with an older revision of Hlas from git, and measure nothing else",
     )
+    parser.add_argument(
+        "--only", choices=pages.PARTS, help="measure this part alone, and update only its table"
+    )
     arguments = parser.parse_args()
     if arguments.readme:
         pages.quote_in_readme()
@@ -44,18 +49,51 @@ def main() -> None:
     if arguments.against:
         _compare(arguments.against, quick=arguments.quick)
         return
+    names = [arguments.only] if arguments.only else list(pages.PARTS)
+    report = None
     with _Watch() as watch, store.open_store() as opened:
-        suite = Suite(opened, QUICK if arguments.quick else FULL)
-        suite.run()
-        report = Report(suite, limits.run())
-        figures = live.run(opened, live.QUICK if arguments.quick else live.FULL)
-    text = f"{_head(watch)}\n\n{table([*report.rows(), *live.rows(figures)])}\n"
-    print(f"{text}\n{scaling_figures(report)}")
-    if arguments.output:
-        arguments.output.mkdir(parents=True, exist_ok=True)
-        (arguments.output / "benchmark.svg").write_text(plot.draw(report))
-    elif not arguments.quick:
-        pages.write(report, text)
+        if not arguments.only:
+            suite = Suite(opened, QUICK if arguments.quick else FULL)
+            suite.run()
+            report = Report(suite, limits.run())
+        parts = {name: MEASURE[name](opened, arguments.quick) for name in names}
+    if report:
+        parts = {"measured": report.rows(), **parts}
+    texts = {
+        name: f"{_head(watch, is_load=name != 'agent')}\n\n{table(rows)}\n"
+        for name, rows in parts.items()
+    }
+    print("\n".join(texts.values()))
+    if report:
+        print(scaling_figures(report))
+    _write(report, texts, arguments.output, quick=arguments.quick)
+
+
+def _write(
+    report: Report | None, texts: dict[str, str], output: Path | None, *, quick: bool
+) -> None:
+    if output:
+        if report:
+            output.mkdir(parents=True, exist_ok=True)
+            (output / "benchmark.svg").write_text(plot.draw(report))
+    elif not quick:
+        pages.write(texts)
+        if report:
+            pages.write_report(report)
+
+
+def _measure_live(opened: Store, quick: bool) -> list[Row]:  # noqa: FBT001  # a table of functions
+    return live.rows(live.run(opened, live.QUICK if quick else live.FULL))
+
+
+def _measure_agent(opened: Store, quick: bool) -> list[Row]:  # noqa: FBT001  # see above
+    return agent.rows(agent.run(opened, agent.QUICK if quick else agent.FULL))
+
+
+MEASURE: dict[str, Callable[[Store, bool], list[Row]]] = {
+    "live": _measure_live,
+    "agent": _measure_agent,
+}
 
 
 def _compare(revision: str, *, quick: bool) -> None:
@@ -67,10 +105,11 @@ def _compare(revision: str, *, quick: bool) -> None:
         pages.write_comparison(text)
 
 
-def _head(watch: "_Watch") -> str:
+def _head(watch: "_Watch", *, is_load: bool = True) -> str:
+    by = f"Load by {load.name()}, 64 connections unless stated otherwise, " if is_load else ""
     return (
-        f"{machine.describe()}. Load by {load.name()}, 64 connections unless stated otherwise, "
-        f"{watch.seconds / 60:.0f} minutes. Other programs used {watch.others:.0%} of the "
+        f"{machine.describe()}. {by}{watch.seconds / 60:.0f} minutes. "
+        f"Other programs used {watch.others:.0%} of the "
         f"CPU time during the run, and the hypervisor took {watch.stolen:.1%} (steal)."
     )
 

@@ -21,9 +21,8 @@ class Answer:
     def raw(self) -> bytes:
         return b"".join(data for _, data in self.pieces)
 
-    def list_stamps(self) -> list[int]:
-        """The words of the answer: when the provider sent each of them."""
-        return [int(word) for word in b"".join(_DELTA.findall(self.raw)).split()]
+    def list_words(self) -> list[bytes]:
+        return b"".join(_DELTA.findall(self.raw)).split()
 
     @property
     def first_word_at(self) -> int:

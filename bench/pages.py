@@ -12,6 +12,8 @@ PLOT = ROOT / "docs" / "images" / "benchmark.svg"
 SCALING = ROOT / "docs" / "scaling.md"
 README = ROOT / "README.md"
 
+# Parts that can be measured alone; each has a table of its own.
+PARTS = ("live", "agent")
 
 # The rows of docs/benchmark.md that README quotes.
 HEADLINES = (
@@ -22,13 +24,18 @@ HEADLINES = (
 )
 
 
-def write(report: Report, measured: str) -> None:
-    """Replace every measured figure in the documents."""
+def write(tables: dict[str, str]) -> None:
+    """Replace the tables between the markers of these names."""
+    for marker, text in tables.items():
+        _replace(BENCHMARK, text, marker)
+    quote_in_readme()
+
+
+def write_report(report: Report) -> None:
+    """Replace what the other pages have of a full run."""
     PLOT.parent.mkdir(exist_ok=True)
     PLOT.write_text(plot.draw(report))
-    _replace(BENCHMARK, measured)
     _replace(SCALING, scaling_figures(report))
-    quote_in_readme()
 
 
 def write_comparison(measured: str) -> None:
