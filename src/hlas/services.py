@@ -112,7 +112,7 @@ class Services:
             self.operators = await Database.open(logins, OPERATOR, size=4, statement_seconds=30)
             stack.push_async_callback(self.operators.close)
             self.tenant_admins = await Database.open(
-                logins, TENANT_ADMIN, size=4, statement_seconds=30
+                logins, TENANT_ADMIN, size=4, tenant_size=2, statement_seconds=30
             )
             stack.push_async_callback(self.tenant_admins.close)
             await _check_role(self.database, logins.role(APPLICATION))

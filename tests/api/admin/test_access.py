@@ -1,6 +1,7 @@
 """Authentication at /admin: a valid key is required, and gives access to its tenants only."""
 
 from collections.abc import Iterator
+from contextlib import AsyncExitStack
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -14,7 +15,7 @@ from hlas.errors import InvalidAdminKey
 from hlas.knowledge import entries
 from hlas.knowledge.entries import Entry
 from hlas.operators import administrators
-from hlas.store.db import Database
+from hlas.store.db import Confined, Database
 from hlas.tenants import visitor_keys
 from hlas.tenants.audit import SERVICE
 from hlas.visitors import identities
@@ -308,3 +309,18 @@ async def test_functions_for_the_console(operators: Database, live_server: Live)
     await administrators.revoke(operators, desk.prefix)
     with pytest.raises(InvalidAdminKey):
         await administrators.find_administrator(operators, found.id)
+
+
+async def test_a_busy_tenant_leaves_room_for_others(site: Site, operators: Database) -> None:
+    """Edge case 51: one tenant's slow statements never take every connection of administrators."""
+    services = site.live.app.state.services
+    other = await make_site(site.live, operators)
+    busy, idle = [await make_desk(site.live, operators, one.slug) for one in (site, other)]
+    async with AsyncExitStack() as stack:
+        for _ in range(2):
+            held = Confined(services.tenant_admins, site.tenant_id)
+            await stack.enter_async_context(held.transaction())
+        refused = await busy.ask("GET", f"/tenants/{site.slug}")
+        assert (refused.status_code, refused.json()["detail"]) == (503, "unavailable")
+        assert (await idle.ask("GET", f"/tenants/{other.slug}")).status_code == 200
+    assert (await busy.ask("GET", f"/tenants/{site.slug}")).status_code == 200
