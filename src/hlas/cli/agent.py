@@ -16,7 +16,7 @@ from hlas.store.db import Database
 from hlas.tenants import tenants
 
 agent = typer.Typer(
-    help="How a tenant's agent answers: models, instructions, tools, caps.", no_args_is_help=True
+    help="How a tenant's agent answers: its models, tools, caps.", no_args_is_help=True
 )
 
 Tenant = Annotated[str, typer.Option(metavar="SLUG", help="The tenant's slug.")]

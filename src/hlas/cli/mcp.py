@@ -18,7 +18,7 @@ from hlas.store.vault import Vault
 from hlas.tenants import tenants
 
 mcp = typer.Typer(
-    help="Servers whose tools a tenant's agent may use (Model Context Protocol).",
+    help="MCP servers whose tools an agent may use: add, test ...",
     no_args_is_help=True,
 )
 
