@@ -294,7 +294,8 @@ class Attempt:
 
     def _take_result(self, call: ToolCall, result: ToolResult) -> None:
         self.messages.append({"role": "tool", "tool_call_id": call.id, "content": result.text})
-        self.passages += result.passages
+        known = {passage.number for passage in self.passages}
+        self.passages += [one for one in result.passages if one.number not in known]
         self._guard.add(result.passages)
 
     async def _offer(
