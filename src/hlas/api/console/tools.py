@@ -165,10 +165,12 @@ def _outbound(visit: Visit) -> OutboundClient:
 @router.post("/tenants/{slug}/tools/servers")
 async def add_server(visit: Signed, tenant: PathTenant, form: Sent) -> Response:
     """Add one at an https address; programs are added on the command line."""
-    given = {name: form.get(name, "").strip() for name in ("name", "url", "headers")}
+    given = {name: form.get(name, "").strip() for name in ("name", "url")}
+    # As it is, so that an error names the right line.
+    given["headers"] = form.get("headers", "")
     problems = _find_problems(given, _outbound(visit)) or await _add(visit, tenant, given)
     if problems:
-        if given["headers"]:
+        if given["headers"].strip():
             problems.setdefault("headers", AGAIN)
         return await _tools_page(visit, tenant, 422, form=form, problems=problems)
     return go(f"{CONSOLE}/tenants/{tenant.slug}/tools", "added")
@@ -192,7 +194,7 @@ def _find_problems(given: Mapping[str, str], outbound: OutboundClient) -> Proble
 
 def _make_sentence(error: errors.TenantError) -> str:
     """The line for the command line, as a sentence. Only for lines that do not quote a secret."""
-    line = str(error)
+    line = str(error).replace("`", '"')
     return f"{line[0].upper()}{line[1:]}."
 
 
