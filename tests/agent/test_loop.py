@@ -295,7 +295,7 @@ async def test_acting_tool(
         assert "From 9 to 17." in results[0]
     else:
         assert results[0] == "The visitor declined."
-    assert results[1] == "This decision was taken before; do not repeat the action."
+    assert results[1] == "This decision does not count any more; do not repeat the action."
     events = [event["outcome"] for event in live_server.events("tool_called")]
     assert events == (["ok"] if decision == "confirm" else [])
 

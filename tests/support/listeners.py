@@ -1,5 +1,7 @@
 """Listeners of answers in the making."""
 
+from hlas.agent import Answer
+
 
 class Notebook:
     """Writes down what it is given."""
@@ -13,3 +15,9 @@ class Notebook:
 
     def show(self, frame: str) -> None:
         self.frames.append(frame)
+
+    def withdraw(self) -> None:
+        self.text = ""
+
+    def leave(self, answer: Answer) -> None:
+        self.left = answer

@@ -109,6 +109,12 @@ class Listener(Protocol):
     def show(self, frame: str) -> None:
         """A frame other than text (`conversations.frames`), as that of a tool."""
 
+    def withdraw(self) -> None:
+        """What was said is void; another answer follows."""
+
+    def leave(self, answer: "Answer") -> None:
+        """The answer so far, from an agent that was told to stop."""
+
 
 class Agent(Protocol):
     """May be slow: the caller holds no connection and no lock while it waits."""

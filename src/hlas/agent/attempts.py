@@ -6,10 +6,9 @@ import secrets
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Final, NoReturn
+from typing import Final
 
 import orjson
-import uuid_utils
 
 from hlas import log
 from hlas.agent import (
@@ -21,19 +20,19 @@ from hlas.agent import (
     Source,
     Usage,
     chat,
+    consents,
     prompts,
 )
 from hlas.agent.agent_settings import Assignment
-from hlas.agent.chat import ChatClient, Completion, ModelError, ToolCall
+from hlas.agent.chat import ChatClient, Completion, ModelError, Tokens, ToolCall
 from hlas.agent.guard import CanaryTripped, Guard
 from hlas.agent.models import Model
 from hlas.agent.prompts import Passage, Turn
+from hlas.agent.speaker import Speaker
 from hlas.agent.spend import BudgetUsedUp, Ledger, Payer, Reservation
 from hlas.agent.tools import Caller, Toolbox, ToolResult, Tools
-from hlas.conversations import frames
 from hlas.errors import Unavailable
 from hlas.knowledge import entries
-from hlas.knowledge.language import Language
 from hlas.settings import Settings
 from hlas.store.db import Database, Queries
 
@@ -41,15 +40,14 @@ queries = Queries.beside(__file__)
 
 # A passage below this confidence would only mislead.
 PASSAGE_CONFIDENCE = 0.2
-MOST_CALLS = 8
 TOOL_SECONDS = 10.0
+# With less time than this another model is not asked.
+LEAST_SECONDS = 2.0
+SETTLE_ATTEMPTS = 20
+SETTLE_PAUSE_SECONDS = 0.25
 # These find only what the passages already have, or give up: alone they are no reason to ask.
 UNHELPFUL: Final = frozenset({"search_knowledge", "hand_over"})
-
-CONSENT: Final[dict[Language, str]] = {
-    "cs": "Mám to udělat?",
-    "en": "Shall I do this?",
-}
+UNKNOWN_TOOL: Final = "unknown"
 
 _CITATION = re.compile(r"\s?\[\d{1,3}\]")
 
@@ -85,7 +83,6 @@ class Attempt:
         self._means = means
         self._question = question
         self._assignment = assignment
-        self._listener = listener
         self._models = list(assignment.models)
         self._most_steps = min(
             options.max_steps or settings.agent_max_steps,
@@ -94,30 +91,30 @@ class Attempt:
         limit = settings.agent_timeout_seconds
         self.seconds = min(options.timeout_ms / 1000, limit) if options.timeout_ms else limit
         self._deadline = time.monotonic() + self.seconds
+        hosts = (*assignment.domains, *assignment.settings.link_hosts)
+        self._speaker = Speaker(listener, Guard(hosts, assignment.canary, ()))
         self._usage = Usage()
         self._steps = 0
+        self._calls = 0
+        self._names: set[str] = set()
         self._used: list[str] = []
-        self._said = ""
-        self._blanks = ""
         self._confidence = 0.0
+        self._result: consents.Result | None = None
         self.trace: list[dict[str, object]] = []
         self.messages: list[dict[str, object]] = []
         self.passages: list[Passage] = []
 
     async def run(self) -> Answer:
-        question, settings = self._question, self._assignment.settings
+        question, assignment = self._question, self._assignment
         caller = Caller(
             question.tenant_id, question.conversation_id, question.run_id, question.language
         )
         self.passages = await self._find_passages()
-        tools = await self._means.toolbox.open(caller, settings, self.passages)
+        self._speaker.add(self.passages)
+        tools = await self._means.toolbox.open(caller, assignment.settings, self.passages)
         self._names = {_name_of(definition) for definition in tools.definitions()}
-        is_decision = question.confirmed or question.declined
-        if not self.passages and self._names <= UNHELPFUL and not is_decision:
+        if not self.passages and self._names <= UNHELPFUL and not self._is_decision:
             raise GiveUp(None)
-        assignment = self._assignment
-        hosts = (*assignment.domains, *settings.link_hosts)
-        self._guard = Guard(hosts, assignment.canary, self.passages)
         self.messages = prompts.build(
             assignment,
             question.language,
@@ -125,9 +122,22 @@ class Attempt:
             self.passages,
             nonce=secrets.token_hex(8),
         )
-        if is_decision:
-            await self._carry_out(tools)
-        return await self._loop(tools)
+        try:
+            if self._is_decision:
+                await self._carry_out(tools)
+            return await self._loop(tools)
+        except CanaryTripped:
+            # Nothing of an answer that gives away its prompt is to be believed.
+            log.error("canary_tripped", model=self._models[0].name)
+            raise GiveUp("model_failed") from None
+
+    @property
+    def _is_decision(self) -> bool:
+        return bool(self._question.confirmed or self._question.declined)
+
+    @property
+    def _seconds_left(self) -> float:
+        return self._deadline - time.monotonic()
 
     async def _loop(self, tools: Tools) -> Answer:
         for _ in range(self._most_steps):
@@ -190,8 +200,9 @@ class Attempt:
                 completion = await self._request(model, tools)
             except ModelError as error:
                 log.warning("model_failed", model=model.name, code=error.code)
-                is_safe = not error.may_be_paid and not self._said
-                if not is_safe or len(self._models) == 1:
+                is_safe = not error.may_be_paid and not self._speaker.text
+                has_another = len(self._models) > 1 and self._seconds_left > LEAST_SECONDS
+                if not is_safe or not has_another:
                     raise GiveUp("model_timeout" if error.is_timeout else "model_failed") from None
                 del self._models[0]
             else:
@@ -210,61 +221,44 @@ class Attempt:
             raise GiveUp("budget") from None
         started = time.perf_counter()
         self._steps += 1
-        self._is_first_piece = True
-        tokens: chat.Tokens | None = None
-        is_free = False
+        self._speaker.start_step()
+        tokens: Tokens | None = None
+        is_released = False
         try:
             completion = await means.client.complete(
-                model, body, self._hear, seconds=self._deadline - time.monotonic()
+                model, body, self._speaker.hear, seconds=self._seconds_left
             )
             tokens = completion.tokens
         except ModelError as error:
-            is_free, tokens = not error.may_be_paid, error.tokens
+            is_released, tokens = not error.may_be_paid, error.tokens
             raise
-        except CanaryTripped:
-            self._trip()
         finally:
             # Also when the visitor has stopped the answer: the books are kept to the end.
-            settling = self._settle(reservation, model, tokens, is_free=is_free)
+            settling = self._settle(reservation, model, tokens, is_released=is_released)
             await asyncio.shield(asyncio.ensure_future(settling))
             self._note("model", started, name=model.name, tokens=tokens)
         return completion
 
     async def _settle(
-        self, reservation: Reservation, model: Model, tokens: chat.Tokens | None, *, is_free: bool
+        self, reservation: Reservation, model: Model, tokens: Tokens | None, *, is_released: bool
     ) -> None:
         ledger = self._means.ledger
-        try:
-            if is_free:
-                await ledger.release(reservation)
+        for _ in range(SETTLE_ATTEMPTS):
+            try:
+                if is_released:
+                    await ledger.release(reservation)
+                else:
+                    self._usage += await ledger.settle(reservation, model, tokens)
+            except Unavailable:
+                await asyncio.sleep(SETTLE_PAUSE_SECONDS)
             else:
-                self._usage += await ledger.settle(reservation, model, tokens)
-        except Unavailable:
-            # What is never settled counts in full.
-            self._usage += Usage(cost=reservation.amount)
-
-    def _hear(self, piece: str) -> None:
-        if self._said and self._is_first_piece and piece:
-            self._release("\n\n")
-        if piece:
-            self._is_first_piece = False
-            self._release(piece)
-
-    def _release(self, piece: str) -> None:
-        self._say(self._guard.feed(piece))
-
-    def _say(self, text: str) -> None:
-        """Show more of the answer; blanks wait until something follows them."""
-        text = self._blanks + text if self._said else text.lstrip()
-        shown = text.rstrip()
-        self._blanks = text[len(shown) :]
-        if shown:
-            self._said += shown
-            self._listener.say(shown)
+                return
+        # What is never settled counts in full.
+        self._usage += Usage(cost=reservation.amount)
 
     async def _call(self, tools: Tools, completion: Completion) -> Confirmation | None:
         """Call the tools; a call that needs the visitor's consent ends the answer instead."""
-        calls = completion.calls[:MOST_CALLS]
+        calls = tuple(map(self._rename, completion.calls))
         for call in calls:
             if tools.is_acting(call.name) and (arguments := _parse(call.arguments)) is not None:
                 return await self._offer(tools, call, arguments)
@@ -274,129 +268,106 @@ class Attempt:
             self._take_result(call, result)
         return None
 
+    def _rename(self, call: ToolCall) -> ToolCall:
+        """With an id of ours, which readers see, and a form that every provider takes back."""
+        self._calls += 1
+        name = call.name if call.name in self._names else UNKNOWN_TOOL
+        return replace(call, id=f"call-{self._calls}", name=name)
+
     async def _use(self, tools: Tools, call: ToolCall, *, has_consent: bool = False) -> ToolResult:
         started = time.perf_counter()
-        is_known = call.name in self._names
-        name = call.name if is_known else "unknown"
-        self._listener.show(
-            frames.encode("tool-input-available", toolCallId=call.id, toolName=name, input={})
-        )
+        self._speaker.show_tool(call.id, call.name)
         if tools.is_acting(call.name) and not has_consent:
-            result = ToolResult("The arguments are not a JSON object.", "invalid")
+            result = ToolResult(consents.NOT_SHOWN, "invalid")
         else:
-            left = self._deadline - time.monotonic()
-            result = await tools.call(call.name, call.arguments, seconds=min(TOOL_SECONDS, left))
-        self._listener.show(frames.encode("tool-output-available", toolCallId=call.id, output={}))
-        if is_known:
-            self._used.append(name)
-        self._note("tool", started, name=name, outcome=result.outcome)
+            seconds = min(TOOL_SECONDS, self._seconds_left)
+            result = await tools.call(call.name, call.arguments, seconds=seconds)
+        self._speaker.hide_tool(call.id)
+        if call.name != UNKNOWN_TOOL:
+            self._used.append(call.name)
+        self._note("tool", started, name=call.name, outcome=result.outcome)
         return result
 
     def _take_result(self, call: ToolCall, result: ToolResult) -> None:
         self.messages.append({"role": "tool", "tool_call_id": call.id, "content": result.text})
-        known = {passage.number for passage in self.passages}
-        self.passages += [one for one in result.passages if one.number not in known]
-        self._guard.add(result.passages)
+        self.passages += result.passages
+        self._speaker.add(result.passages)
 
     async def _offer(
         self, tools: Tools, call: ToolCall, arguments: dict[str, object]
     ) -> Confirmation:
-        """Ask the visitor before an acting tool is called."""
-        question = self._question
-        confirmation = Confirmation(str(uuid_utils.uuid7()), tools.describe(call.name), arguments)
-        if not question.reply_to:
-            # A trial: there is no visitor to ask.
-            return confirmation
-        await self._means.operators.execute(
-            queries.add_confirmation,
-            question.tenant_id,
-            confirmation.id,
-            question.conversation_id,
-            call.name,
-            arguments,
+        # The visitor will read them.
+        guard = Guard((), self._assignment.canary, ())
+        guard.feed(orjson.dumps(arguments).decode())
+        guard.finish()
+        title = tools.describe(call.name)
+        return await consents.offer(
+            self._means.operators, self._question, call.name, title, arguments
         )
-        return confirmation
 
     async def _carry_out(self, tools: Tools) -> None:
         """Do what the visitor has confirmed, once; or tell the model that it was declined."""
-        question = self._question
-        state = "confirmed" if question.confirmed else "declined"
-        row = await self._means.operators.one(
-            queries.decide_confirmation,
-            question.tenant_id,
-            question.confirmed or question.declined,
-            question.conversation_id,
-            state,
-        )
-        if row is None:
-            # Decided before, perhaps by an attempt whose worker is gone.
-            text = "This decision was taken before; do not repeat the action."
-            call = ToolCall("decision", "decision", "{}")
-            self.messages.append(_repeat(call))
-            self._take_result(call, ToolResult(text, "error"))
+        operators, question = self._means.operators, self._question
+        decision = await consents.decide(operators, question)
+        if decision is None:
+            # Decided before, too old, or of another conversation.
+            self._tell("This decision does not count any more; do not repeat the action.")
             return
-        call = ToolCall("decision", row["tool"], orjson.dumps(row["arguments"]).decode())
-        self.messages.append(_repeat(call))
+        arguments = orjson.dumps(decision.arguments).decode()
+        call = self._rename(ToolCall("", decision.tool, arguments))
         if question.declined:
-            self._take_result(call, ToolResult("The visitor declined.", "error"))
-        else:
-            self._take_result(call, await self._use(tools, call, has_consent=True))
+            self._result = "declined"
+            self._tell("The visitor declined.", call)
+            return
+        self._result = "started"
+        result = await self._use(tools, call, has_consent=True)
+        self._result = "done" if result.outcome == "ok" else "failed"
+        await consents.record(operators, question, self._result)
+        self.messages.append(_repeat(call))
+        self._take_result(call, result)
+
+    def _tell(self, text: str, call: ToolCall | None = None) -> None:
+        call = call or self._rename(ToolCall("", UNKNOWN_TOOL, "{}"))
+        self.messages.append(_repeat(call))
+        self._take_result(call, ToolResult(text, "error"))
+
+    async def report_decision(self) -> Answer | None:
+        """Without the model: what became of the decision, if the question is one."""
+        if not self._is_decision:
+            return None
+        result = self._result or await consents.recall(self._means.operators, self._question)
+        if result is None:
+            return None
+        return Answer(consents.REPORTS[result][self._question.language], "agent", 1.0)
 
     def _ask_consent(self, confirmation: Confirmation) -> Answer:
-        self._end_text()
-        if not self._said:
-            self._say(CONSENT[self._question.language])
-        return replace(self._make_answer(), confirmation=confirmation)
+        self._speaker.end()
+        if not self._speaker.text:
+            self._speaker.say(consents.QUESTION[self._question.language])
+        return replace(self.make_answer(), confirmation=confirmation)
 
     def _finish(self, completion: Completion) -> Answer:
-        self._end_text()
-        if not self._said.strip():
+        self._speaker.end()
+        if not self._speaker.text:
             raise GiveUp("model_failed")
         if completion.finish == "length":
-            self._say(" …")
-        for source in self._list_sources():
-            if source.url:
-                shown = frames.encode(
-                    "source-url", sourceId=str(source.number), url=source.url, title=source.title
-                )
-                self._listener.show(shown)
-        return self._make_answer()
+            self._speaker.say(" …")
+        answer = self.make_answer()
+        self._speaker.show_sources(answer.sources)
+        return answer
 
-    def _end_text(self) -> None:
-        try:
-            self._say(self._guard.finish())
-        except CanaryTripped:
-            self._trip()
-
-    def _trip(self) -> NoReturn:
-        """The model gives away its prompt: nothing of this answer is to be believed."""
-        log.error("canary_tripped", model=self._models[0].name)
-        raise GiveUp("model_failed") from None
-
-    def _list_sources(self) -> tuple[Source, ...]:
-        return tuple(Source(one.number, one.title, one.url) for one in self._guard.cited)
-
-    def _make_answer(self) -> Answer:
-        # Products are cited, too, and are no entries.
-        cited = (one.entry_id for one in self._guard.cited if _is_entry(one.entry_id))
+    def make_answer(self) -> Answer:
+        """What the model has said so far, with its sources."""
+        cited = self._speaker.list_cited()
         answer = Answer(
-            self._said,
+            self._speaker.text,
             "agent",
             self._confidence,
-            entries=tuple(dict.fromkeys(cited)),
-            sources=self._list_sources(),
+            # Products are cited, too, and are no entries.
+            entries=tuple(dict.fromkeys(one.entry_id for one in cited if _is_entry(one.entry_id))),
+            sources=tuple(Source(one.number, one.title, one.url) for one in cited),
         )
         return self.complete(answer, None)
-
-    def show_messages(self) -> list[dict[str, object]]:
-        """The prompt and what followed, without its secret."""
-        canary = self._assignment.canary
-        return [
-            {**one, "content": one["content"].replace(canary, "(secret)")}
-            if isinstance(one["content"], str)
-            else one
-            for one in self.messages
-        ]
 
     def complete(self, answer: Answer, reason: Reason | None) -> Answer:
         """With what was tried and paid."""
@@ -410,6 +381,16 @@ class Attempt:
             trace=tuple(self.trace) if may_trace else (),
         )
 
+    def show_messages(self) -> list[dict[str, object]]:
+        """The prompt and what followed, without its secret."""
+        canary = self._assignment.canary
+        return [
+            {**one, "content": one["content"].replace(canary, "(secret)")}
+            if isinstance(one["content"], str)
+            else one
+            for one in self.messages
+        ]
+
     def _note(
         self,
         kind: str,
@@ -417,7 +398,7 @@ class Attempt:
         *,
         name: str,
         outcome: str | None = None,
-        tokens: chat.Tokens | None = None,
+        tokens: Tokens | None = None,
     ) -> None:
         step: dict[str, object] = {
             "kind": kind,
@@ -432,12 +413,12 @@ class Attempt:
 
 
 def _parse(arguments: str) -> dict[str, object] | None:
-    """None: not a JSON object."""
+    """The arguments of a call that a visitor can be shown; None: they are not to be shown."""
     try:
         parsed = orjson.loads(arguments or "{}")
     except orjson.JSONDecodeError:
         return None
-    return parsed if isinstance(parsed, dict) else None
+    return parsed if isinstance(parsed, dict) and consents.is_shown_whole(parsed) else None
 
 
 def _is_entry(passage_id: str) -> bool:

@@ -7,7 +7,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import uuid_utils
@@ -89,31 +89,57 @@ class ModelAgent:
             seconds,
         )
 
-    async def _try(self, question: Question, listener: Listener) -> tuple[Answer, "Attempt | None"]:
+    async def _try(self, question: Question, listener: Listener) -> tuple[Answer, Attempt | None]:
         try:
             assignment = await agent_settings.assign(
                 self.means.operators, self.vault, question.tenant_id, question.run_id
             )
-        except ConfigurationError:
-            log.error("model_key_unreadable")
-            assignment = None
+        except (ConfigurationError, Unavailable) as error:
+            if isinstance(error, ConfigurationError):
+                log.error("model_key_unreadable")
+            answer = await self.knowledge.answer(question, listener)
+            return replace(answer, reason="model_failed"), None
         if assignment is None:
             return await self.knowledge.answer(question, listener), None
         attempt = Attempt(self.means, question, assignment, listener)
-        try:
-            # A second attempt never pays again.
-            reason: Reason | None = "model_failed" if assignment.is_paid else None
-            if reason is None:
-                async with asyncio.timeout(attempt.seconds):
-                    return await attempt.run(), attempt
-        except GiveUp as gone:
-            reason = gone.reason
-        except TimeoutError:
-            reason = "model_timeout"
-        except Unavailable:
-            reason = "model_failed"
-        answer = await self.knowledge.answer(question, listener)
+        # A second attempt never pays again.
+        reason: Reason | None = "model_failed"
+        if not assignment.is_paid:
+            try:
+                return await self._run(attempt, listener), attempt
+            except GiveUp as gone:
+                reason = gone.reason
+        answer = await self._answer_instead(attempt, question, listener)
         return attempt.complete(answer, reason), attempt
+
+    async def _run(self, attempt: Attempt, listener: Listener) -> Answer:
+        """The model's answer; raise GiveUp if there is none, whatever the reason."""
+        try:
+            async with asyncio.timeout(attempt.seconds):
+                return await attempt.run()
+        except asyncio.CancelledError:
+            listener.leave(attempt.make_answer())
+            raise
+        except GiveUp:
+            listener.withdraw()
+            raise
+        except TimeoutError:
+            listener.withdraw()
+            raise GiveUp("model_timeout") from None
+        except Exception as error:  # noqa: BLE001  # a visitor never sees an error of a model
+            log.error("agent_failed", error=type(error).__name__, where=log.find_place(error))
+            listener.withdraw()
+            raise GiveUp("model_failed") from None
+
+    async def _answer_instead(
+        self, attempt: Attempt, question: Question, listener: Listener
+    ) -> Answer:
+        """What was confirmed may have been done: the knowledge knows nothing about that."""
+        try:
+            report = await attempt.report_decision()
+        except Unavailable:
+            report = None
+        return report or await self.knowledge.answer(question, listener)
 
 
 class _Silence:
@@ -123,6 +149,12 @@ class _Silence:
         pass
 
     def show(self, frame: str) -> None:
+        pass
+
+    def withdraw(self) -> None:
+        pass
+
+    def leave(self, answer: Answer) -> None:
         pass
 
 

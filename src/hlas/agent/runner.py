@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from asyncio import FIRST_COMPLETED
 from collections.abc import Mapping
 from contextlib import suppress
 from contextvars import Context
@@ -44,6 +45,8 @@ TENANT_ANSWERS = 64
 WRITE_ATTEMPTS = 20
 WRITE_PAUSE_SECONDS = 0.25
 CLOSE_SECONDS = 1.0
+# How long a stopped agent may take to settle what it has spent.
+STOP_SECONDS = 2.0
 
 Interruption: TypeAlias = Literal["stopped", "cancelled"] | None
 # How a run ended; "left" is for another worker.
@@ -195,14 +198,18 @@ class Runner:
         if briefing.is_stopping:
             return None, await self._end(run, "stopped")
         question = _make_question(run, briefing)
-        answering = asyncio.create_task(self._ask(run, question, speech))
+        stage = _Stage(speech)
+        answering = asyncio.create_task(self._ask(run, question, stage))
         try:
             interruption = await self._watch(run, answering)
         finally:
             answering.cancel()
-        if interruption and (interruption == "cancelled" or not speech.text.strip()):
+        if interruption:
+            # The agent says what it has so far, and keeps its books.
+            await asyncio.wait({answering}, timeout=STOP_SECONDS)
+        if interruption == "cancelled" or (interruption and stage.is_empty):
             return None, await self._end(run, interruption)
-        answer = Answer(speech.text, "agent", 0.0) if interruption else answering.result()
+        answer = stage.so_far if interruption else answering.result()
         if answer.text is None or not answer.text.strip():
             text = briefing.fallback_text or FALLBACK[question.language]
             answer = replace(answer, text=text, source="fallback")
@@ -240,8 +247,10 @@ class Runner:
             while not answering.done():
                 if not changed.is_set():
                     waiting = asyncio.create_task(changed.wait())
-                    await asyncio.wait({answering, waiting}, return_when=asyncio.FIRST_COMPLETED)
-                    waiting.cancel()
+                    try:
+                        await asyncio.wait({answering, waiting}, return_when=FIRST_COMPLETED)
+                    finally:
+                        waiting.cancel()
                     continue
                 changed.clear()
                 with suppress(errors.Unavailable):
@@ -269,6 +278,37 @@ class Runner:
         await runs.end(self._operators, run, self._live.worker, state)
         self._live.touch(run.tenant_id, run.conversation_id)
         return state
+
+
+class _Stage:
+    """An answer in the making, as its run shows it."""
+
+    def __init__(self, speech: Speech) -> None:
+        self._speech = speech
+        self._left: Answer | None = None
+        self._is_void = False
+
+    def say(self, piece: str) -> None:
+        self._speech.say(piece)
+
+    def show(self, frame: str) -> None:
+        self._speech.show(frame)
+
+    def withdraw(self) -> None:
+        self._is_void = True
+
+    def leave(self, answer: Answer) -> None:
+        self._left = answer
+
+    @property
+    def is_empty(self) -> bool:
+        return self._is_void or not self._speech.text.strip()
+
+    @property
+    def so_far(self) -> Answer:
+        """What was said, and no more: the agent may know words that nobody has seen."""
+        answer = self._left or Answer(None, "agent", 0.0)
+        return replace(answer, text=self._speech.text)
 
 
 def _make_question(run: Run, briefing: Briefing) -> Question:

@@ -161,6 +161,7 @@ class Ledger:
     async def release(self, reservation: Reservation) -> None:
         """Give a reservation back: the provider has provably not processed the request."""
         await self._settle(reservation, Usage())
+        await self._operators.execute(queries.mark_released, reservation.tenant_id, reservation.id)
 
     async def _settle(self, reservation: Reservation, usage: Usage) -> bool:
         row = await self._operators.one(

@@ -39,3 +39,6 @@ old as materialized (
 delete from reservations r
 using old
 where r.tenant_id = old.tenant_id and r.id = old.id
+
+-- name: mark_released
+update reservations set is_released = true where tenant_id = $1 and id = $2

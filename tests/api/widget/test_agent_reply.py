@@ -95,7 +95,7 @@ async def test_no_text(answered: Site) -> None:
     assert first.json()["user_message"]["id"] == sent.json()["message_id"]
     second = await reply(answered, key="k")
     assert (second.content, second.headers[REPLAYED]) == (first.content, "true")
-    other = await reply(answered, key="k", options={"max_steps": 1})
+    other = await reply(answered, key="k", options={"on_failure": "error"})
     assert other.json()["detail"] == "idempotency_key_conflict"
 
 
@@ -169,6 +169,7 @@ async def test_debug(answered: Site, operators: Database) -> None:
         ({"text": "x" * 2001}, 422, "text_too_long"),
         ({"text": 5}, 422, "invalid_request"),
         ({"metadata": {"a": 1}}, 422, "invalid_request"),
+        ({"options": {"max_steps": 1}}, 422, "invalid_request"),
         ({"text": "a", "options": {"max_steps": 6}}, 422, "invalid_request"),
         ({"text": "a", "options": {"max_steps": 0}}, 422, "invalid_request"),
         ({"text": "a", "options": {"timeout_ms": 60_001}}, 422, "invalid_request"),

@@ -44,9 +44,17 @@ class NewReply(BaseModel):
             new = cls.model_validate(payloads.loads(body) if body else {})
         except ValidationError as error:
             raise payloads.invalid(error) from None
-        if new.metadata and new.text is None:
-            raise errors.InvalidRequest.at("body", "metadata", kind="metadata_without_text")
+        if new.text is None:
+            new.require_text()
         return new
+
+    def require_text(self) -> None:
+        """What is stored with a message needs one; its run may be under way already."""
+        given = self.options.model_dump(exclude_defaults=True).keys()
+        if self.metadata:
+            raise errors.InvalidRequest.at("body", "metadata", kind="text_missing")
+        if given - {"on_failure", "debug"}:
+            raise errors.InvalidRequest.at("body", "options", kind="text_missing")
 
     def to_message(self, longest: int) -> NewMessage:
         metadata = {**(self.metadata or {}), **self.options.to_metadata()}

@@ -82,6 +82,8 @@ create table reservations (
     day             date        not null,
     amount          bigint      not null,
     is_settled      boolean     not null default false,
+    -- Given back: the provider has processed nothing.
+    is_released     boolean     not null default false,
     created_at      timestamptz not null default now(),
     constraint pk_reservations primary key (tenant_id, id),
     constraint fk_reservations__tenant_id__tenants
@@ -133,6 +135,8 @@ create table confirmations (
     tool            text        not null,
     arguments       jsonb       not null,
     state           text        not null default 'asked',
+    -- What became of a confirmed call; null: it is not known.
+    result          text,
     created_at      timestamptz not null default now(),
     constraint pk_confirmations primary key (tenant_id, id),
     constraint fk_confirmations__tenant_id_conversation_id__conversations
