@@ -190,7 +190,7 @@ class Settings(BaseSettings):
         30,
         ge=0,
         le=100_000,
-        description="streams open at once from one address, at each worker; 0: no limit",
+        description="streams and waiting requests of one address, at each worker; 0: no limit",
     )
     rate_limit_streams_conversation: int = Field(
         10,

@@ -287,6 +287,7 @@ async def test_agent_that_fails_in_mid_answer(visitor: Visitor) -> None:
 
     class Screen:
         seen = b""
+        unsent = 0
 
         def write(self, data: bytes) -> None:
             self.seen += data

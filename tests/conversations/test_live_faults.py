@@ -21,12 +21,14 @@ from hlas.conversations import live as lives
 from hlas.conversations.frames import Cursor, RunPosition
 from hlas.conversations.readers import Progress, Reader
 from hlas.conversations.runs import Run
+from hlas.conversations.topics import Topic
 from hlas.errors import Unavailable
 from hlas.operators import sign_ins
 from hlas.services import Services
 from hlas.settings import Settings
 from hlas.store.db import Database
-from scripted_agent import RESUMED
+from hlas.tenants import tenants
+from scripted_agent import RESUMED, words
 from streams import Follower, follow, open_stream
 
 KEY = ("tenant", "conversation")
@@ -121,7 +123,7 @@ def test_reader_that_leaves_while_it_is_written_to() -> None:
     for _ in range(3):
         reader, sink = Reader(KEY, Cursor(1)), Bytes()
         reader.connect(sink)
-        live._topics.setdefault(KEY, lives.Topic()).readers.add(reader)
+        live._topics.setdefault(KEY, Topic()).readers.add(reader)
         sink.on_write = lambda reader=reader: live.leave(reader)  # type: ignore[misc]  # bound now
     live.speak(Run(KEY[0], "run", KEY[1], 1, 1, 0, 1), "message")
     assert live.open_streams == 0
@@ -156,7 +158,7 @@ async def alone(database: Database, operators: Database) -> lives.Live:
     """The readers of a worker that nobody ticks; one follows a conversation."""
     made = lives.Live(str(uuid_utils.uuid4()))
     made.connect(database, operators, partial(sign_ins.find_valid, operators))
-    made._topics[TENANT, TENANT] = lives.Topic()
+    made._topics[TENANT, TENANT] = Topic()
     return made
 
 
@@ -228,17 +230,26 @@ async def test_last_changes_are_published(
     assert [row["conversation_id"].int for row in rows] == [0, 7]
 
 
-async def test_busy_operators(visit: Site, workers: list[Live]) -> None:
+async def test_busy_operators(visit: Site, workers: list[Live], operators: Database) -> None:
     """Long statements of administrators do not take the connections of leases and streams."""
-    services = services_of(workers[0])
+    follower = Follower()
     async with AsyncExitStack() as stack:
-        for _ in range(4):
-            await stack.enter_async_context(services.operators.transaction())
-        with pytest.raises(Unavailable):
-            await services.operators.one("select 1")
-        await services.runner.tick()
-        await services.live.tick()
-        await services.live.check()
+        for live in workers:
+            for _ in range(4):
+                await stack.enter_async_context(services_of(live).operators.transaction())
+            with pytest.raises(Unavailable):
+                await services_of(live).operators.one("select 1")
+        reading = asyncio.create_task(follow(workers[1].client, visit, follower))
+        # Longer than a lease: without renewals the other worker would take it over.
+        await visit.send("say 20 words in 5 s")
+        await follower.until(["user", "assistant"])
+        assert follower.messages[1]["content"] == words(20)
+        assert follower.resets == 0
+        await tenants.set_active(operators, visit.slug, active=False)
+        async with asyncio.timeout(10):
+            await reading
+    [run] = await operators.all("select attempt, state from runs")
+    assert (run["attempt"], run["state"]) == (1, "done")
 
 
 @pytest.mark.settings(rate_limit_streams_conversation=1, rate_limit_enforce=False)

@@ -240,3 +240,13 @@ async def test_looks_are_spread(worker: Worker) -> None:
     for _ in range(6):
         await worker.live.check()
     assert sorted(seen) == list(range(1_000))
+
+
+def test_stream_that_opens_wakes_nobody(worker: Worker) -> None:
+    """Who waits for an answer does not look again because somebody opens a stream."""
+    woken: list[int] = []
+    with worker.live.watch(worker.key, lambda: woken.append(1)):
+        worker.open(0)
+        assert woken == []
+        worker.live.notice(worker.key)
+        assert woken == [1]

@@ -1,6 +1,7 @@
 """What the doctor finds about streams, each fault planted in front of a real service."""
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -12,6 +13,7 @@ from factories import Live, Site, make_settings
 from hlas.doctor import checks, streams
 from hlas.doctor.finding import Finding
 from hlas.doctor.website import Service
+from hlas.store.db import Database
 from hlas.store.logins import Logins
 from web_servers import raw_server
 
@@ -66,12 +68,36 @@ async def wait_for_end(site: Site) -> None:
     raise AssertionError("a stream is left open")
 
 
-async def test_healthy(site: Site, database_url: str) -> None:
+async def test_healthy(site: Site, database_url: str, operators: Database) -> None:
     """The doctor sees the first frame, reads no message and leaves nothing behind."""
     await site.send("a visitor's secret")
     found = await check(database_url, site.live.url)
     assert found == Finding("stream", "ok", "a stream arrives piece by piece")
     await wait_for_end(site)
+    rows = await operators.all("select id::text as id from conversations")
+    assert [row["id"] for row in rows] == [site.conversation_id]
+
+
+async def test_token_for_a_stranger(site: Site, database_url: str, operators: Database) -> None:
+    """What is sent to a wrong address opens no visitor's conversation, and nothing afterwards."""
+    heard: list[bytes] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        heard.append(await reader.readuntil(b"\r\n\r\n"))
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with server:
+        await check(database_url, f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+    [request] = heard
+    assert site.conversation_id not in request.decode()
+    [token] = re.findall(r"Bearer (\S+)", request.decode())
+    session = site.live.app.state.services.tokens.verify(token)
+    assert session.conversation_id != site.conversation_id
+    headers = {"Authorization": f"Bearer {token}"}
+    answer = await site.live.client.post("/widget/messages", headers=headers, json={"text": "x"})
+    assert (answer.status_code, answer.json()["detail"]) == (403, "conversation_not_found")
+    assert len(await operators.all("select 1 from conversations")) == 1
 
 
 @pytest.mark.parametrize("name", ["nginx", "caddy", "haproxy"])
@@ -118,8 +144,8 @@ async def test_faults(site: Site, database_url: str, answer: bytes, found: str) 
 
 
 async def test_nothing_to_open(live_server: Live, database_url: str) -> None:
-    """Without a conversation, a secret or an address there is nothing to check, and it says so."""
-    assert "no conversation yet" in (await check(database_url, live_server.url)).found
+    """Without a tenant, a secret or an address there is nothing to check, and it says so."""
+    assert "no active tenant yet" in (await check(database_url, live_server.url)).found
     logins = Logins(database_url)
     for service in (None, Service("nowhere", log_scan.SECRET), Service(live_server.url, "")):
         assert (await streams.check(logins, service)).status == "skip"

@@ -85,8 +85,13 @@ async def open_stream(
 
 
 async def follow(client: httpx.AsyncClient, site: Site, follower: Follower) -> None:
-    """Read until the stream ends."""
-    async with open_stream(client, site, follower) as response:
-        assert response.status_code == 200, (await response.aread()).decode()
-        async for data in response.aiter_raw():
-            follower.feed(data)
+    """Read until the stream ends; a busy service is asked again, as by a browser."""
+    while True:
+        async with open_stream(client, site, follower) as response:
+            if response.status_code == 503:
+                await asyncio.sleep(0.2)
+                continue
+            assert response.status_code == 200, (await response.aread()).decode()
+            async for data in response.aiter_raw():
+                follower.feed(data)
+            return

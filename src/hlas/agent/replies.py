@@ -21,7 +21,7 @@ queries = Queries.beside(__file__)
 
 WAIT_SECONDS = 60.0
 # Fallback poll, for an answer whose change was never published.
-LOOK_SECONDS = 1.0
+LOOK_SECONDS = 3.0
 PAUSE_SECONDS = 0.02
 LONGEST_PAUSE_SECONDS = 0.25
 

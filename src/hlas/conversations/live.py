@@ -203,7 +203,7 @@ class Live:
                     self._dirty[tenant_id] |= conversations
                     await asyncio.sleep(RETRY_SECONDS)
         except Exception as error:  # noqa: BLE001  # one tenant must not stop the others
-            # `check` reads again within 15 s.
+            # `check` reads again within 26 s.
             log.error("live_failed", error=type(error).__name__, where=log.find_place(error))
         finally:
             self._serving.discard(tenant_id)

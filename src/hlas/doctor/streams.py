@@ -1,6 +1,8 @@
 """Whether a conversation's stream arrives piece by piece through the public address."""
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import asyncpg
 
@@ -17,6 +19,7 @@ queries = Queries.beside(__file__)
 
 AWAY = (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError, ConfigurationError)
 TOKEN_SECONDS = 60
+ORIGIN = "https://doctor.invalid"
 # A proxy that delays the first frame this long buffers the stream.
 SECONDS = 5.0
 FRAME = b"\ndata: "
@@ -37,18 +40,17 @@ async def check(logins: Logins | None, service: Service | None) -> Finding:
     if logins is None or not service.secret or origin_of(service.url) is None:
         return Finding("stream", "skip", "it takes a database, a signing secret and a valid --url")
     try:
-        conversation = await _find_conversation(logins)
+        async with _open_conversation(logins) as conversation:
+            if conversation is None:
+                found = "there is no active tenant yet: add one, then try again"
+                return Finding("stream", "skip", found)
+            return await _check(service, conversation)
     except AWAY:
         return Finding("stream", "skip", "the database cannot be queried")
-    if conversation is None:
-        return Finding(
-            "stream", "skip", "there is no conversation yet: open the widget once, then try again"
-        )
-    return await _check(service, conversation)
 
 
 async def _check(service: Service, conversation: Row) -> Finding:
-    """Open a stream as a visitor does. It starts after the last message, so no text is read."""
+    """Open a stream as a visitor does."""
     try:
         async with asyncio.timeout(SECONDS):
             return _judge(await _open(service, conversation))
@@ -64,13 +66,19 @@ async def _check(service: Service, conversation: Row) -> Finding:
         return Finding("stream", "fail", f"{service.url} cannot be reached: {error}", fix)
 
 
-async def _find_conversation(logins: Logins) -> Row | None:
+@asynccontextmanager
+async def _open_conversation(logins: Logins) -> AsyncIterator[Row | None]:
+    """A conversation of the doctor's own: whatever answers at the address gets a token for it."""
     connection = await log_in(logins, OPERATOR)
     try:
-        row: Row | None = await connection.fetchrow(queries.find_conversation)
+        row: Row | None = await connection.fetchrow(queries.add_conversation, ORIGIN)
+        try:
+            yield row
+        finally:
+            if row is not None:
+                await connection.execute(queries.remove_conversation, row["tenant_id"], row["id"])
     finally:
         await connection.close()
-    return row
 
 
 async def _open(service: Service, conversation: Row) -> Fetched:
@@ -78,12 +86,11 @@ async def _open(service: Service, conversation: Row) -> Fetched:
     token = tokens.issue(
         conversation["tenant_id"],
         conversation["id"],
-        conversation["origin"],
+        ORIGIN,
         conversation["token_generation"],
     )
-    path = f"/widget/conversations/{conversation['id']}/stream?after={conversation['last_seq']}"
     return await fetch(
-        service.at(path),
+        service.at(f"/widget/conversations/{conversation['id']}/stream"),
         until=FRAME,
         Authorization=f"Bearer {token}",
         Accept="text/event-stream",
@@ -102,6 +109,6 @@ def _judge(answer: Fetched) -> Finding:
         found = f"a proxy compresses streams ({coding[:40]}), and may hold them back for that"
         return Finding("stream", "fail", found, UNCOMPRESSED)
     if FRAME not in answer.body:
-        fix = "let the proxy keep streams open: its timeouts must be longer than 15 s"
+        fix = "let the proxy keep streams open: its timeouts must be 30 s or more"
         return Finding("stream", "fail", "the stream ends before its first frame", fix)
     return Finding("stream", "ok", "a stream arrives piece by piece")

@@ -1,9 +1,16 @@
--- name: find_conversation
--- Any conversation will do: the doctor asks for what comes after its last message.
-select c.tenant_id::text as tenant_id, c.id::text as id, c.origin, c.last_seq, t.token_generation
-from tenants t
-cross join lateral (
-    select tenant_id, id, origin, last_seq from conversations where tenant_id = t.id limit 1
-) as c
-where t.is_active
-limit 1
+-- name: add_conversation
+-- Of any tenant. Nobody answers in it.
+with tenant as (
+    select id, token_generation from tenants where is_active limit 1
+),
+added as (
+    insert into conversations (tenant_id, id, origin, handler)
+    select id, gen_random_uuid(), $1, 'human' from tenant
+    returning tenant_id, id
+)
+select added.tenant_id::text as tenant_id, added.id::text as id, tenant.token_generation
+from added
+cross join tenant
+
+-- name: remove_conversation
+delete from conversations where tenant_id = $1 and id = $2

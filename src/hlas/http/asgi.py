@@ -44,6 +44,7 @@ class Driver:
             return
         request = scope[REQUEST] = scope.get(REQUEST) or request_of(scope)
         request.read = body.reader(request, receive, self._largest)
+        request.wait_lost = body.loss_waiter(receive)
         if request.path in self._routes:
             request.route = request.path
         request.scope = scope

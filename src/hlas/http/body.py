@@ -54,3 +54,13 @@ def reader(request: Request, receive: Receive, largest: int) -> Callable[[], Awa
                 return b"".join(pieces)
 
     return read
+
+
+def loss_waiter(receive: Receive) -> Callable[[], Awaitable[None]]:
+    """What waits until ASGI says that the client has gone."""
+
+    async def wait() -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+
+    return wait

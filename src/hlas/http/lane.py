@@ -8,7 +8,7 @@ import asyncio
 import re
 from collections.abc import Callable, Coroutine, Generator, Mapping
 from contextvars import Context
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
@@ -85,9 +85,12 @@ class Connection(Protocol):
 
 
 class _Nobody:
-    """uvicorn wakes whoever reads a body; here nobody waits for that."""
+    """uvicorn wakes whoever waits for a body or for the end of the connection."""
 
     def set(self) -> None: ...
+
+
+_NOBODY = _Nobody()
 
 
 class Exchange:
@@ -107,10 +110,9 @@ class Exchange:
         "disconnected",
         "is_started",
         "keep_alive",
+        "message_event",
         "response_complete",
     )
-
-    message_event: ClassVar = _Nobody()
 
     def __init__(self, lane: Lane, connection: Connection, request: Request, line: Line) -> None:
         self._lane = lane
@@ -118,6 +120,8 @@ class Exchange:
         # Its own context, so that log fields of one request do not reach another.
         self._context = Context()
         request.read = self._read
+        request.wait_lost = self._wait_lost
+        self.message_event: _Nobody | asyncio.Event = _NOBODY
         self._pieces: list[bytes] = []
         self._size = 0
         self._trouble: Exception | None = None
@@ -182,6 +186,12 @@ class Exchange:
             raise self._trouble
         pieces, self._pieces = self._pieces, []
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    async def _wait_lost(self) -> None:
+        if not self.disconnected:
+            # uvicorn sets it when the connection is lost.
+            self.message_event = lost = asyncio.Event()
+            await lost.wait()
 
     def __await__(self) -> Generator["Exchange", None, None]:
         """Until the body is here."""

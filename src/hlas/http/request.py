@@ -44,10 +44,13 @@ class Request:
         "scope",
         "session",
         "started",
+        "wait_lost",
     )
 
     # Set by whoever drives the request: the whole body.
     read: Callable[[], Awaitable[bytes]]
+    # The same: returns when the client has gone. To be used after the body was read.
+    wait_lost: Callable[[], Awaitable[None]]
 
     def __init__(
         self, method: str, path: str, query: bytes, headers: Headers, peer: str, scheme: str

@@ -1,7 +1,8 @@
 """How many streams each address and each conversation has open at this worker."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TypeAlias
 
 from hlas import errors, log
@@ -49,11 +50,23 @@ class OpenStreams:
 
     def leave(self, places: Sequence[Place]) -> None:
         """A stream that was counted has ended."""
+        self._release(places)
+        self._show(-1)
+
+    @contextmanager
+    def hold(self, places: Sequence[Place]) -> Iterator[None]:
+        """Count a request that waits, which is no stream but takes a place like one."""
+        self._open.update(places)
+        try:
+            yield
+        finally:
+            self._release(places)
+
+    def _release(self, places: Sequence[Place]) -> None:
         for place in places:
             self._open[place] -= 1
             if not self._open[place]:
                 del self._open[place]
-        self._show(-1)
 
     def _show(self, change: int) -> None:
         self._count += change
@@ -65,3 +78,8 @@ def list_places(address: str | None, conversation_id: str) -> list[Place]:
     places: list[Place] = [("conversation", conversation_id)]
     # Without an address, as on a unix socket, only the other limit applies.
     return [("ip", address), *places] if address else places
+
+
+def list_waiting_places(address: str | None) -> list[Place]:
+    """Where a request counts that waits for an answer: many may wait for the same one."""
+    return [("ip", address)] if address else []

@@ -12,14 +12,14 @@ from hlas.agent import AnswerSource, Reason, replies
 from hlas.agent.options import Options
 from hlas.api.streams import ConversationStream
 from hlas.api.widget.messages import REPLAYED, account, respond
-from hlas.api.widget.steps import admit
+from hlas.api.widget.steps import admit, require_room, stay
 from hlas.conversations import frames, messages
 from hlas.conversations.messages import NewMessage
 from hlas.conversations.readers import AnswerReader
 from hlas.http.answer import PRIVATE, Answer
 from hlas.http.gate import MESSAGES, READS
 from hlas.http.request import Request
-from hlas.http.streams import list_places
+from hlas.http.streams import list_places, list_waiting_places
 from hlas.payloads import Metadata
 from hlas.services import Services
 from hlas.store.drafts import Written
@@ -95,13 +95,15 @@ async def reply_as_agent(services: Services, request: Request) -> Answer:
     message_id = stored["message_id"]
     if _wants_stream(request):
         return await _stream(services, request, session, message_id)
-    row = await replies.wait(
+    waiting = replies.wait(
         services.database,
         services.live,
         services.runner.answer_unanswered,
         session,
         message_id=message_id,
     )
+    with services.streams.hold(list_waiting_places(services.gate.find_address(request))):
+        row = await stay(request, waiting)
     request_id = stored.get("request_id", request.id)
     body = replies.render(session, row, new.options, request_id)
     return Answer(200, REPLAYED if written.replayed else PRIVATE, body.encode())
@@ -110,17 +112,18 @@ async def reply_as_agent(services: Services, request: Request) -> Answer:
 async def _admit(services: Services, request: Request, key: str | None) -> Session:
     """A retry of what was stored starts nothing, so that only the limit of reads applies to it."""
     try:
-        return await admit(services, request, MESSAGES)
+        session = await admit(services, request, MESSAGES)
+        require_room(services, request)
     except errors.RateLimited:
-        session = request.session
-        if key is None or session is None:
+        if key is None or request.session is None:
             raise
+        session = request.session
         # The limit may have been hit before the origin was looked at.
         sessions.require_origin(session, request.values(b"origin"))
         await services.gate.consume(request, READS)
         if not await replies.is_used(services.database, session, key):
             raise
-        return session
+    return session
 
 
 async def _store(
@@ -149,7 +152,8 @@ async def _answer_last(
         new.options,
         request.id,
     )
-    return respond(await account(services.metrics, waiting, key))
+    with services.streams.hold(list_waiting_places(services.gate.find_address(request))):
+        return respond(await account(services.metrics, stay(request, waiting), key))
 
 
 def _wants_stream(request: Request) -> bool:

@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from hlas import errors, log, payloads
 from hlas.agent import replies
-from hlas.api.widget.steps import admit, authenticate, require_own
+from hlas.api.widget.steps import admit, authenticate, require_own, require_room, stay
 from hlas.conversations import messages
 from hlas.conversations.messages import NewMessage
 from hlas.http.answer import PRIVATE, Answer
@@ -44,6 +44,7 @@ async def create_reply(services: Services, request: Request) -> Answer:
     key = messages.parse_key(request.values(b"idempotency-key"))
     try:
         session = await admit(services, request, REPLIES)
+        places = require_room(services, request)
     except errors.RateLimited:
         replay = await _find_replay(services, request, key)
         if replay is None:
@@ -53,7 +54,8 @@ async def create_reply(services: Services, request: Request) -> Answer:
     waiting = replies.reply(
         services.database, services.live, services.runner.answer_unanswered, session, key
     )
-    return respond(await account(services.metrics, waiting, key))
+    with services.streams.hold(places):
+        return respond(await account(services.metrics, stay(request, waiting), key))
 
 
 async def _find_replay(services: Services, request: Request, key: str | None) -> Answer | None:

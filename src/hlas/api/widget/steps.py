@@ -1,11 +1,18 @@
 """The steps that visitors' requests have in common, each written once."""
 
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
 from hlas import errors
 from hlas.http.request import Request
+from hlas.http.streams import Place, list_waiting_places
 from hlas.services import Services
 from hlas.visitors import sessions
 from hlas.visitors.origins import Origin
 from hlas.visitors.tokens import Session
+
+Result = TypeVar("Result")
 
 
 async def admit(services: Services, request: Request, bucket: str) -> Session:
@@ -30,6 +37,27 @@ def authenticate(services: Services, request: Request) -> Session:
     bind(request, session)
     sessions.require_origin(session, request.values(b"origin"))
     return session
+
+
+def require_room(services: Services, request: Request) -> list[Place]:
+    """Where a request counts that is about to wait for an answer; raise if too many do."""
+    places = list_waiting_places(services.gate.find_address(request))
+    services.streams.require_room(places, request.route)
+    return places
+
+
+async def stay(request: Request, waiting: Coroutine[Any, Any, Result]) -> Result:
+    """Wait for a result, and no longer than the client does."""
+    task = asyncio.create_task(waiting)
+    lost = asyncio.ensure_future(request.wait_lost())
+    try:
+        await asyncio.wait({task, lost}, return_when=asyncio.FIRST_COMPLETED)
+        if task.done():
+            return task.result()
+        raise errors.RequestTimeout
+    finally:
+        task.cancel()
+        lost.cancel()
 
 
 def require_own(request: Request, session: Session) -> None:

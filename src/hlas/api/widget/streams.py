@@ -7,12 +7,12 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from hlas import log, payloads
 from hlas.api.streams import ConversationStream, find_cursor
-from hlas.api.widget.steps import admit, authenticate, require_own
+from hlas.api.widget.steps import authenticate, require_own
 from hlas.conversations import frames, runs
 from hlas.conversations.frames import Cursor
 from hlas.conversations.readers import Reader
 from hlas.http.answer import Answer
-from hlas.http.gate import MESSAGES, READS
+from hlas.http.gate import READS
 from hlas.http.request import Request
 from hlas.http.streams import list_places
 from hlas.services import Services
@@ -48,7 +48,9 @@ async def open_stream(services: Services, request: Request) -> Answer:
 
 async def stop_run(services: Services, request: Request) -> Answer:
     """End the answer that is being made; what was said so far is stored."""
-    session = await admit(services, request, MESSAGES)
+    # A visitor who has sent as many messages as allowed may still stop the answer.
+    await services.gate.consume(request, READS)
+    session = authenticate(services, request)
     require_own(request, session)
     payloads.require_empty(await request.read())
     await sessions.check(services.database, session)
