@@ -60,7 +60,7 @@ class Services:
 
     database: Database
     operators: Database
-    # For leases, streams and money: short statements that must not wait for long ones.
+    # For leases and streams: short statements that must not wait for long ones.
     live_operators: Database
     tenant_admins: Database
     writer: Writer
@@ -112,7 +112,7 @@ class Services:
             self.operators = await Database.open(logins, OPERATOR, size=4, statement_seconds=30)
             stack.push_async_callback(self.operators.close)
             self.tenant_admins = await Database.open(
-                logins, TENANT_ADMIN, size=4, statement_seconds=30
+                logins, TENANT_ADMIN, size=4, tenant_size=2, statement_seconds=30
             )
             stack.push_async_callback(self.tenant_admins.close)
             await _check_role(self.database, logins.role(APPLICATION))
@@ -124,9 +124,7 @@ class Services:
                 logins, OPERATOR, size=LIVE_CONNECTIONS, statement_seconds=LIVE_STATEMENT_SECONDS
             )
             stack.push_async_callback(self.live_operators.close)
-            self.agent = await stack.enter_async_context(
-                open_agent(logins, settings, self.live_operators, self.metrics)
-            )
+            self.agent = await stack.enter_async_context(open_agent(logins, settings, self.metrics))
             self.live.connect(
                 self.database,
                 self.live_operators,

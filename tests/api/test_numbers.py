@@ -14,7 +14,7 @@ from uuid import UUID
 import pytest
 from fastapi.routing import iter_route_contexts
 
-from administration import add_model, make_desk
+from administration import add_model, add_product, add_server, make_desk
 from browsers import Browser, make_browser
 from factories import Live, Site
 from hlas.knowledge import entries
@@ -70,19 +70,21 @@ async def places_of(site: Site, operators: Database) -> dict[str, str]:
         "entry_id": str(entry.id),
         "kid": key.kid,
         "model": await add_model(operators),
-        "rest:path": "nowhere",
+        "name": await add_server(operators, site.tenant_id),
+        "sku": await add_product(operators, site.tenant_id),
+        "rest": "nowhere",
     }
 
 
 def fill(template: str, places: dict[str, str]) -> str:
-    return re.sub(r"\{([^}]+)\}", lambda found: places[found[1]], template)
+    return re.sub(r"\{([^}]+)\}", lambda found: places[found[1].removesuffix(":path")], template)
 
 
 def odd_paths(template: str, places: dict[str, str]) -> Iterator[str]:
     """The path with each of its parts replaced by each value."""
     for name in re.findall(r"\{([^}]+)\}", template):
         for value in IN_PATHS:
-            yield fill(template, {**places, name: quote(value, safe="")})
+            yield fill(template, {**places, name.removesuffix(":path"): quote(value, safe="")})
 
 
 def console_routes(live: Live, method: str) -> dict[str, set[str]]:

@@ -30,6 +30,7 @@ from hlas.store.db import Database
 HISTORY = "/widget/conversations/{conversation_id}/messages"
 STREAM = "/widget/conversations/{conversation_id}/stream"
 STOP = "/widget/conversations/{conversation_id}/stop"
+AGENT = "/widget/agent/reply"
 ROUTES = [
     ("GET", "/widget/whoami", 200),
     ("GET", HISTORY, 200),
@@ -73,7 +74,7 @@ def test_every_route_has_a_limit(live_server: Live) -> None:
     assert free == FREE | visitors
     # Each of these consumes a limit of its own, or that of reads, below.
     reads = {route for _, route, _ in ROUTES}
-    assert visitors == {SESSION, MESSAGES, REPLIES, STOP} | (visitors & reads)
+    assert visitors == {SESSION, MESSAGES, REPLIES, AGENT, STOP} | (visitors & reads)
 
 
 @pytest.mark.parametrize(("method", "route", "status"), ROUTES)

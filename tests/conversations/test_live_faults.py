@@ -43,6 +43,7 @@ class Bytes:
 
     def __init__(self, on_write: Callable[[], None] = lambda: None) -> None:
         self.data = b""
+        self.unsent = 0
         self.on_write = on_write
 
     def write(self, data: bytes) -> None:
@@ -120,7 +121,7 @@ def test_reader_that_leaves_while_it_is_written_to() -> None:
     for _ in range(3):
         reader, sink = Reader(KEY, Cursor(1)), Bytes()
         reader.connect(sink)
-        live._topics.setdefault(KEY, lives._Topic()).readers.add(reader)
+        live._topics.setdefault(KEY, lives.Topic()).readers.add(reader)
         sink.on_write = lambda reader=reader: live.leave(reader)  # type: ignore[misc]  # bound now
     live.speak(Run(KEY[0], "run", KEY[1], 1, 1, 0, 1), "message")
     assert live.open_streams == 0
@@ -155,7 +156,7 @@ async def alone(database: Database, operators: Database) -> lives.Live:
     """The readers of a worker that nobody ticks; one follows a conversation."""
     made = lives.Live(str(uuid_utils.uuid4()))
     made.connect(database, operators, partial(sign_ins.find_valid, operators))
-    made._topics[TENANT, TENANT] = lives._Topic()
+    made._topics[TENANT, TENANT] = lives.Topic()
     return made
 
 

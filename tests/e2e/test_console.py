@@ -11,8 +11,10 @@ from e2e.console import Desk
 from e2e.shop import Shop
 from e2e.visitor import no_problems
 from factories import Live, Site
-from hlas.agent import agent_settings
+from hlas.agent import agent_settings, products
 from hlas.agent.agent_settings import AgentSettings
+from hlas.agent.mcp import servers
+from hlas.agent.products import Product
 from hlas.knowledge import entries
 from hlas.knowledge.entries import Entry
 from hlas.store.db import Database
@@ -28,6 +30,10 @@ MODES: dict[str, dict[str, Any]] = {
 ALL_OF_NAVIGATION = (
     "[...document.querySelectorAll('nav')].every((nav) => nav.scrollWidth <= nav.clientWidth)"
 )
+
+
+LOCALITIES = ("python", "-m", "hlas.demo.localities")
+MANY_PRODUCTS = [Product(f"S-{number:02}", "Thing " * 80, "x" * 200) for number in range(25)]
 
 
 async def furnish(site: Site, operators: Database) -> str:
@@ -53,6 +59,9 @@ async def furnish(site: Site, operators: Database) -> str:
     await site.live.app.state.services.traffic.flush(operators)
     shop = await tenants.find_tenant(operators, site.slug)
     await agent_settings.update(operators, shop, {"models": [await add_model(operators)]})
+    await servers.add_program(operators, shop.id, "coverage", LOCALITIES)
+    rows = [Product("K-7", "Kettle", "Boils a litre in a minute.", "500 CZK"), *MANY_PRODUCTS]
+    await products.save(operators, shop.id, rows, source="test")
     return str(added.id)
 
 
@@ -69,6 +78,8 @@ def pages_of(site: Site, entry_id: str) -> list[str]:
         f"{tenant}/knowledge/{entry_id}",
         f"{tenant}/spend",
         f"{tenant}/agent",
+        f"{tenant}/tools",
+        f"{tenant}/tools?find=kettle",
         f"{tenant}/conversations?text=deliver",
         f"{tenant}/conversations/{site.conversation_id}",
         "/conversations",
@@ -105,6 +116,14 @@ async def test_axe_finds_nothing(
     await desk.page.get_by_label("A visitor asks").fill("Do you deliver?")
     await desk.page.get_by_role("button", name="Ask").click()
     await expect(desk.page.get_by_role("heading", name="The answer")).to_be_visible()
+    await check_page(desk)
+    await desk.go(f"/tenants/{answered.slug}/tools")
+    await desk.page.get_by_role("button", name="Test coverage").click()
+    await expect(desk.page.get_by_text("coverage__get_localities")).to_be_visible()
+    await check_page(desk)
+    await desk.page.get_by_label("CSV", exact=True).fill("sku,name\nA")
+    await desk.page.get_by_role("button", name="Import").click()
+    await expect(desk.page.get_by_text("CSV, line 2: 1 cells")).to_be_in_viewport()
     await check_page(desk)
     await desk.go("/nowhere")
     await check_page(desk)

@@ -135,7 +135,7 @@ async def test_own_run_is_not_claimed(
     assert row["attempt"] == 1
 
 
-async def fail(*_: object) -> Any:
+async def fail(*_: object, **__: object) -> Any:
     raise Unavailable
 
 
@@ -231,6 +231,82 @@ async def test_attempts_without_the_agent(
         await until_done(operators)
     assert agent.asked == 1
     assert (await drafts.contents(operators, session))[1] == RESUMED
+
+
+async def test_briefing_that_fails_again_and_again(
+    open_parts: Callable[..., Any],
+    session: Session,
+    operators: Database,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whatever fails whenever the texts are read, the visitor gets the fallback sentence."""
+    agent, brief = ReadyAgent(), runs.brief
+
+    async def fail_with_texts(*arguments: Any, texts: int) -> Any:
+        if texts:
+            raise Unavailable
+        return await brief(*arguments, texts=texts)
+
+    monkeypatch.setattr(runs, "brief", fail_with_texts)
+    async with open_parts(agent) as parts:
+        await drafts.send(parts.writer, session, "hello")
+        for _ in range(runner.MOST_CLAIMS):
+            await until_idle(parts)
+            await expire(operators)
+            await parts.runner.tick()
+        await until_done(operators)
+    assert agent.asked == 0
+    assert (await drafts.contents(operators, session))[1] == FALLBACK["en"]
+
+
+class NotingAgent(ReadyAgent):
+    """Answers after a while, and keeps the question."""
+
+    question: Question
+
+    async def answer(self, question: Question, listener: Listener) -> Answer:
+        self.question = question
+        await asyncio.sleep(4 * runner.PATIENCE_SECONDS)
+        return await super().answer(question, listener)
+
+
+async def test_handed_back_after_hours(
+    open_parts: Callable[..., Any],
+    session: Session,
+    operators: Database,
+    database: Database,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A run reads a bounded part of what it answers, and none of it while it is watched."""
+    await operators.execute(
+        """
+        with counted as (update conversations set last_seq = 2000 where id = $2::text::uuid)
+        insert into messages (tenant_id, id, conversation_id, seq, role, content)
+        select $1::text::uuid, gen_random_uuid(), $2::text::uuid, seq, 'user',
+               seq || repeat('ž', 5000)
+        from generate_series(1, 2000) as seq
+        """,
+        session.tenant_id,
+        session.conversation_id,
+    )
+    sizes: list[int] = []
+    one = database.one
+
+    async def note(query: str, *arguments: Any) -> Any:
+        row = await one(query, *arguments)
+        if query == runs.queries.read_run and row is not None:
+            sizes.append(sum(len(text.encode()) for text in row["texts"] or ()))
+        return row
+
+    monkeypatch.setattr(database, "one", note)
+    agent = NotingAgent()
+    async with open_parts(agent) as parts:
+        await parts.runner.answer_unanswered(session.tenant_id, session.conversation_id)
+        await until_done(operators)
+    assert agent.question.text.startswith("2000ž")
+    assert [text[:4] for text in agent.question.earlier] == ["1995", "1996", "1997", "1998", "1999"]
+    assert 0 < sizes[0] <= runs.TEXT_BYTES
+    assert set(sizes[1:]) == {0}
 
 
 async def test_worker_that_fails_again_and_again(

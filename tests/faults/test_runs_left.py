@@ -124,7 +124,7 @@ async def test_failed_run_of_a_busy_worker(
     other = await make_site(talking.live, operators, handler="agent")
     brief = runs.brief
 
-    async def fail(*_: object) -> runs.Briefing:
+    async def fail(*_: object, **__: object) -> runs.Briefing:
         monkeypatch.setattr(runs, "brief", brief)
         raise Unavailable
 

@@ -279,6 +279,6 @@ async def test_bug_before_the_store(site: Site, monkeypatch: pytest.MonkeyPatch)
     def broken(*_: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(messages, "_draft", broken)
+    monkeypatch.setattr(messages, "make_draft", broken)
     answers = await send_both(site)
     assert {answer.status_code for answer in answers} == {500}

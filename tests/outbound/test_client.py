@@ -241,3 +241,27 @@ def test_setting() -> None:
     for wrong in ("http://a", "a:0", "a:99999", "a b", "*.a", "a/b"):
         with pytest.raises(ValueError, match="must be hosts"):
             make_settings("", outbound_private_hosts=wrong)
+
+
+@pytest.mark.parametrize(
+    ("host", "is_refused"),
+    [
+        ("10.0.0.1", True),
+        ("[::1]", True),
+        ("[::ffff:7f00:1]", True),
+        ("localhost", True),
+        ("tools.localhost", True),
+        ("8.8.8.8", False),
+        ("localhost.example.com", False),
+    ],
+)
+def test_private_by_its_spelling(host: str, is_refused: bool) -> None:  # noqa: FBT001
+    """Who adds a private address is told at once, unless the operator has allowed it."""
+    url = f"https://{host}/mcp"
+    assert str(OutboundClient(frozenset({host})).require_public(url)) == url
+    if is_refused:
+        with pytest.raises(OutboundError) as raised:
+            OutboundClient().require_public(url)
+        assert raised.value.code == "private_address"
+    else:
+        assert str(OutboundClient().require_public(url)) == url

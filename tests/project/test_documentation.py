@@ -140,7 +140,7 @@ def test_links() -> None:
     assert broken == []
 
 
-@pytest.mark.parametrize("number", range(1, 14))
+@pytest.mark.parametrize("number", range(1, 17))
 def test_stages(number: int) -> None:
     """Every stage has its document and its tasks."""
     assert len(list(DOCS.glob(f"stages/{number:02}-*.md"))) == 1

@@ -54,6 +54,27 @@ async def add_model(operators: Database, name: str = "tiny") -> str:
     return (await models.add(operators, Vault(""), new)).name
 
 
+async def add_server(operators: Database, tenant_id: str, name: str = "books") -> str:
+    """An MCP server of a tenant, which nobody asks; its name."""
+    await operators.execute(
+        "insert into mcp_servers (tenant_id, name, url) "
+        "values ($1::text::uuid, $2, 'https://mcp.example')",
+        tenant_id,
+        name,
+    )
+    return name
+
+
+async def add_product(operators: Database, tenant_id: str, sku: str = "A-1") -> str:
+    """A product of a tenant; its sku."""
+    await operators.execute(
+        "insert into products (tenant_id, sku, name) values ($1::text::uuid, $2, 'A book')",
+        tenant_id,
+        sku,
+    )
+    return sku
+
+
 async def audit_of(operators: Database) -> list[tuple[str, str, str]]:
     """Actor, action and target of every event, oldest first."""
     rows = await operators.all("select actor, action, target from events order by id")
@@ -92,6 +113,8 @@ async def dump_state(operators: Database) -> dict[str, Any]:
         "visitor_keys",
         "models",
         "agent_settings",
+        "mcp_servers",
+        "products",
         "events",
     )
     return {

@@ -17,6 +17,7 @@ are separated by a new line or ` then `, and the commands of a step follow each 
 Without a command the answer is `Done.`, as it is after the last step.
 """
 
+import asyncio
 import json
 import re
 from collections.abc import Callable, Iterable
@@ -100,6 +101,13 @@ class Usage:
     mode: str
 
 
+@dataclass(frozen=True)
+class Await:
+    """Sends nothing until the test sets the event."""
+
+    event: asyncio.Event
+
+
 class Hang:
     """Sends nothing until the client leaves."""
 
@@ -109,7 +117,18 @@ class Cut:
 
 
 Step: TypeAlias = (
-    Say | Stamps | Call | Send | Endless | Refuse | Head | Finish | Usage | type[Hang] | type[Cut]
+    Say
+    | Stamps
+    | Call
+    | Send
+    | Endless
+    | Refuse
+    | Head
+    | Finish
+    | Usage
+    | Await
+    | type[Hang]
+    | type[Cut]
 )
 Script: TypeAlias = Callable[[dict[str, Any]], Iterable[Step]]
 

@@ -20,6 +20,7 @@ import uvloop
 
 from model_scripts import (
     DONE,
+    Await,
     Call,
     Cut,
     Endless,
@@ -214,6 +215,8 @@ class _Exchange:
                 self._calls += 1
             case Send():
                 await self._send(step.data)
+            case Await():
+                await step.event.wait()
             case Endless():
                 while True:
                     await self._send(step.data)

@@ -294,7 +294,8 @@ class Attempt:
 
     def _take_result(self, call: ToolCall, result: ToolResult) -> None:
         self.messages.append({"role": "tool", "tool_call_id": call.id, "content": result.text})
-        self.passages += result.passages
+        known = {passage.number for passage in self.passages}
+        self.passages += [one for one in result.passages if one.number not in known]
         self._guard.add(result.passages)
 
     async def _offer(
@@ -386,6 +387,16 @@ class Attempt:
             sources=self._list_sources(),
         )
         return self.complete(answer, None)
+
+    def show_messages(self) -> list[dict[str, object]]:
+        """The prompt and what followed, without its secret."""
+        canary = self._assignment.canary
+        return [
+            {**one, "content": one["content"].replace(canary, "(secret)")}
+            if isinstance(one["content"], str)
+            else one
+            for one in self.messages
+        ]
 
     def complete(self, answer: Answer, reason: Reason | None) -> Answer:
         """With what was tried and paid."""

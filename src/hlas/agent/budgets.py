@@ -20,7 +20,10 @@ NEARLY, USED_UP = 80, 100
 
 @dataclass(frozen=True, slots=True)
 class Caps:
-    """In nano-dollars; None is no cap, 0 lets nothing be spent."""
+    """In nano-dollars; None is no cap, 0 lets nothing be spent.
+
+    A new tenant has the defaults of the table (store/migrations/versions/0009_agent.py).
+    """
 
     day: int | None
     month: int | None

@@ -120,8 +120,10 @@ def read_cases(path: Path) -> list[Case]:
     """The questions of a JSONL file; raise with the number of the first bad line."""
     try:
         lines = path.read_text("utf-8-sig").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise EvaluationError(f"{path}: cannot be read as UTF-8: {error}") from None
+    except OSError as error:
+        raise EvaluationError(f"{path} cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise EvaluationError(f"{path} is not UTF-8 text") from None
     cases = []
     for number, line in enumerate(lines, start=1):
         if line.strip():

@@ -25,8 +25,12 @@ from hlas.knowledge.language import Language
 from hlas.outbound.client import OutboundClient
 from hlas.settings import ConfigurationError, Settings
 from hlas.store.db import Database
-from hlas.store.logins import APPLICATION, Logins
+from hlas.store.logins import APPLICATION, OPERATOR, Logins
 from hlas.store.vault import Vault
+
+# For settings, money and confirmations.
+MONEY_CONNECTIONS = 2
+MONEY_STATEMENT_SECONDS = 3.0
 
 
 class Meter(Protocol):
@@ -77,8 +81,13 @@ class ModelAgent:
         seconds = time.perf_counter() - started
         if attempt is None:
             return Trial(answer, (), (), (), seconds)
-        steps = tuple(attempt.trace)
-        return Trial(answer, tuple(attempt.messages), tuple(attempt.passages), steps, seconds)
+        return Trial(
+            answer,
+            tuple(attempt.show_messages()),
+            tuple(attempt.passages),
+            tuple(attempt.trace),
+            seconds,
+        )
 
     async def _try(self, question: Question, listener: Listener) -> tuple[Answer, "Attempt | None"]:
         try:
@@ -118,10 +127,8 @@ class _Silence:
 
 
 @asynccontextmanager
-async def open_agent(
-    logins: Logins, settings: Settings, operators: Database, meter: Meter
-) -> AsyncIterator[ModelAgent]:
-    """An agent with connections of its own."""
+async def open_agent(logins: Logins, settings: Settings, meter: Meter) -> AsyncIterator[ModelAgent]:
+    """An agent with connections of its own: answers that wait for money delay no lease."""
     vault = Vault.from_settings(settings)
     async with AsyncExitStack() as stack:
         agents = await Database.open(
@@ -131,6 +138,10 @@ async def open_agent(
             statement_seconds=knowledge_agent.STATEMENT_SECONDS,
         )
         stack.push_async_callback(agents.close)
+        operators = await Database.open(
+            logins, OPERATOR, size=MONEY_CONNECTIONS, statement_seconds=MONEY_STATEMENT_SECONDS
+        )
+        stack.push_async_callback(operators.close)
         client = ChatClient()
         stack.push_async_callback(client.close)
         outbound = OutboundClient.from_settings(settings)

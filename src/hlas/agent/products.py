@@ -111,6 +111,11 @@ async def _remove_others(
     return int(status.rpartition(" ")[2])
 
 
+async def count_products(database: Database, tenant_id: UUID) -> int:
+    row = await database.one(queries.count_products, tenant_id)
+    return int(row["count"]) if row else 0
+
+
 async def page_products(
     database: Database, tenant_id: UUID, after: str | None, limit: int
 ) -> tuple[list[Product], str | None]:

@@ -35,8 +35,9 @@ FALLBACK: Final[dict[Language, str]] = {
 TICK_SECONDS = 0.5
 # After this time, check whether the run was stopped or cancelled.
 PATIENCE_SECONDS = 0.1
-# After this many attempts the fallback sentence is sent.
+# After this many attempts the fallback sentence is sent: with the agent, and of any kind.
 MOST_ATTEMPTS = 5
+MOST_CLAIMS = 20
 # Answers that are made at once; further runs of the worker, or of one tenant there, wait.
 WORKER_ANSWERS = 256
 TENANT_ANSWERS = 64
@@ -186,8 +187,10 @@ class Runner:
     async def _answer(
         self, run: Run, speech: Speech, started: float
     ) -> tuple[Answer | None, RunOutcome]:
-        briefing = await runs.brief(self._database, run, self._live.worker)
-        if not briefing.is_wanted or not briefing.texts:
+        # Whatever has failed so often, the texts may be the reason.
+        texts = runs.TEXTS if run.attempt <= MOST_CLAIMS else 0
+        briefing = await runs.brief(self._database, run, self._live.worker, texts=texts)
+        if not briefing.is_wanted or (texts and not briefing.texts):
             return None, await self._end(run, "cancelled")
         if briefing.is_stopping:
             return None, await self._end(run, "stopped")
@@ -218,7 +221,7 @@ class Runner:
 
     async def _ask(self, run: Run, question: Question, listener: Listener) -> Answer:
         """Whatever goes wrong in an agent, the visitor gets an answer."""
-        if run.attempt == 1 or run.asked < MOST_ATTEMPTS:
+        if run.attempt == 1 or (run.asked < MOST_ATTEMPTS and run.attempt <= MOST_CLAIMS):
             if run.attempt > 1:
                 await runs.count_attempt(self._operators, run, self._live.worker)
             try:
@@ -242,7 +245,8 @@ class Runner:
                     continue
                 changed.clear()
                 with suppress(errors.Unavailable):
-                    briefing = await runs.brief(self._database, run, self._live.worker)
+                    worker = self._live.worker
+                    briefing = await runs.brief(self._database, run, worker, texts=0)
                     if not briefing.is_wanted:
                         return "cancelled"
                     if briefing.is_stopping:
@@ -269,7 +273,7 @@ class Runner:
 
 def _make_question(run: Run, briefing: Briefing) -> Question:
     """In the detected language of the last message, else in that of the widget."""
-    *earlier, text = briefing.texts
+    *earlier, text = briefing.texts or ("",)
     return Question(
         run.tenant_id,
         run.conversation_id,

@@ -113,6 +113,10 @@ class _Pieces:
         self._pieces: asyncio.Queue[bytes | None] = asyncio.Queue()
         self._bytes = 0
 
+    @property
+    def unsent(self) -> int:
+        return self._bytes
+
     def write(self, data: bytes) -> None:
         self._bytes += len(data)
         if self._bytes > UNREAD_STREAM_BYTES:
@@ -127,8 +131,8 @@ class _Pieces:
         self._stream.open(self)
         try:
             while (piece := await self._pieces.get()) is not None:
-                self._bytes -= len(piece)
                 yield piece
+                self._bytes -= len(piece)
         finally:
             self._stream.close()
 

@@ -15,9 +15,7 @@ from hlas.errors import TenantError
 from hlas.store.db import Database
 from hlas.tenants import tenants
 
-agent = typer.Typer(
-    help="How a tenant's agent answers: models, instructions, tools, caps.", no_args_is_help=True
-)
+agent = typer.Typer(help="How a tenant's agent answers: set, show.", no_args_is_help=True)
 
 Tenant = Annotated[str, typer.Option(metavar="SLUG", help="The tenant's slug.")]
 

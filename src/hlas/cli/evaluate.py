@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from hlas.agent import NANO, evaluation
+from hlas.agent import dollars, evaluation
 from hlas.agent.evaluation import CaseResult, Evaluation
 from hlas.agent.loop import open_agent
 from hlas.cli.database import AsJson, database_url, prepare, show, with_operators
@@ -21,7 +21,8 @@ def evaluate(
         Path,
         typer.Argument(
             metavar="FILE",
-            help="JSON lines: question, and expected_entry, words or tools; see the guide.",
+            help='Lines such as {"question": "When do you open?", "words": ["9"]}; also '
+            "expected_entry, tools, lang, context.",
         ),
     ],
     tenant: Annotated[str, typer.Option(metavar="SLUG", help="The tenant's slug.")],
@@ -34,7 +35,7 @@ def evaluate(
 
     async def work(operators: Database) -> Evaluation:
         found = await tenants.find_tenant(operators, tenant)
-        async with open_agent(logins, settings, operators, Metrics()) as agent:
+        async with open_agent(logins, settings, Metrics()) as agent:
             # On standard error, and only on a terminal.
             with typer.progressbar(
                 length=len(cases),
@@ -58,7 +59,7 @@ def _describe(result: Evaluation) -> str:
     times = f"p50 {result.p50_seconds * 1000:.0f} ms, p95 {result.p95_seconds * 1000:.0f} ms"
     lines = [
         f"{result.cases} questions: {counts}, {result.unanswered} unanswered.",
-        f"Cost ${result.cost / NANO:.4f}; latency {times}.",
+        f"Cost {dollars.describe(result.cost)}; latency {times}.",
     ]
     missed = [one for one in result.results if one.verdict != "right"]
     if missed:

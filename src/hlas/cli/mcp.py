@@ -85,18 +85,13 @@ def _split(command: str) -> list[str]:
 
 def read_headers(path: Path) -> dict[str, str]:
     try:
-        lines = path.read_text("utf-8").splitlines()
+        text = path.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise McpServerError(f"{path} cannot be read: {type(error).__name__}") from None
-    headers: dict[str, str] = {}
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
-        name, colon, value = line.partition(":")
-        if not colon:
-            raise McpServerError(f"{path}, line {number}: it is not `Name: value`")
-        headers[name.strip()] = value.strip()
-    return headers
+    try:
+        return servers.parse_headers(text)
+    except McpServerError as error:
+        raise McpServerError(f"{path}, {error}") from None
 
 
 @mcp.command("list")

@@ -16,7 +16,7 @@ from hlas.store.db import Database
 from hlas.store.vault import Vault
 
 model = typer.Typer(
-    help="Language models that tenants' agents may use: add, list, set, test, remove.",
+    help="Language models for agents: add, list, set, test, remove.",
     no_args_is_help=True,
 )
 

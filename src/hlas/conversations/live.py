@@ -29,7 +29,8 @@ from hlas.conversations.readers import (
 )
 from hlas.conversations.runs import Run
 from hlas.conversations.speeches import Speech
-from hlas.store.db import Database, Queries
+from hlas.conversations.topics import Topic, take_oldest
+from hlas.store.db import Database, Queries, Row, columns
 
 queries = Queries.beside(__file__)
 
@@ -48,20 +49,11 @@ STATEMENT_CONVERSATIONS = 100
 CONNECTIONS = 3
 LIVE_STATEMENT_SECONDS = 1.5
 
+# No text of a run is known; no message has the seq 0.
+NOTHING_KNOWN = Progress(0, 0, [])
+
 # Finds those of some digests that belong to a valid key or sign-in of an administrator.
 FindValid: TypeAlias = Callable[[Collection[bytes]], Awaitable[set[bytes]]]
-
-
-class _Topic:
-    """Who follows a conversation on this worker."""
-
-    __slots__ = ("checked_at", "readers", "watchers")
-
-    def __init__(self) -> None:
-        self.readers: set[Reader] = set()
-        # Called when the conversation may have changed; they look for themselves.
-        self.watchers: set[Callable[[], None]] = set()
-        self.checked_at = time.monotonic()
 
 
 class Live:
@@ -69,10 +61,12 @@ class Live:
 
     def __init__(self, worker: str) -> None:
         self.worker = worker
-        self._topics: dict[Key, _Topic] = {}
+        self._topics: dict[Key, Topic] = {}
         self._speeches: dict[Key, Speech] = {}
         # Conversations whose readers have something to read, by tenant.
         self._dirty: defaultdict[str, set[str]] = defaultdict(set)
+        # Conversations with readers that have more to read than a page.
+        self._behind: set[Key] = set()
         self._serving: set[str] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._turns = asyncio.Semaphore(STATEMENTS)
@@ -101,22 +95,26 @@ class Live:
 
     def notice(self, key: Key) -> None:
         """A conversation may have changed: those who follow it here look at it."""
-        tenant_id, conversation_id = key
-        for follower in self._lists.get(tenant_id, ()):
+        for follower in self._lists.get(key[0], ()):
             follower.changed.set()
         topic = self._topics.get(key)
-        if topic is None:
-            return
-        for watcher in tuple(topic.watchers):
-            watcher()
-        if topic.readers:
+        if topic is not None:
+            for watcher in tuple(topic.watchers):
+                watcher()
+            self._look(key)
+
+    def _look(self, key: Key) -> None:
+        """Read the conversation for its readers."""
+        tenant_id, conversation_id = key
+        topic = self._topics.get(key)
+        if topic is not None and topic.readers:
             self._dirty[tenant_id].add(conversation_id)
             self._serve(tenant_id)
 
     @contextmanager
     def watch(self, key: Key, watcher: Callable[[], None]) -> Iterator[None]:
         """Call `watcher` whenever the conversation may have changed."""
-        topic = self._topics.setdefault(key, _Topic())
+        topic = self._topics.setdefault(key, Topic())
         topic.watchers.add(watcher)
         try:
             yield
@@ -140,11 +138,13 @@ class Live:
 
     def open(self, reader: Reader, sink: Sink) -> None:
         """Serve a reader from its cursor on, until it ends or leaves."""
-        self._topics.setdefault(reader.key, _Topic()).readers.add(reader)
+        self._topics.setdefault(reader.key, Topic()).readers.add(reader)
         reader.connect(sink)
         if self.is_closing:
             self.leave(reader)
-        self.notice(reader.key)
+        self._behind.add(reader.key)
+        # Nothing has changed for those who wait for an answer.
+        self._look(reader.key)
 
     def leave(self, reader: Reader) -> None:
         """The reader has gone, or is told to go."""
@@ -209,40 +209,47 @@ class Live:
             self._serving.discard(tenant_id)
 
     async def _read(self, tenant_id: str, conversations: set[str]) -> None:
-        positions: dict[str, int] = {}
+        wanted: list[tuple[object, ...]] = []
         for conversation_id in conversations:
             topic = self._topics.get((tenant_id, conversation_id))
-            if topic is not None and topic.readers:
-                positions[conversation_id] = min(reader.seq for reader in topic.readers)
-        if not positions:
-            return
-        rows = await self._database.all(
-            queries.read_changes,
-            tenant_id,
-            list(positions),
-            list(positions.values()),
-            PAGE_MESSAGES,
-            PAGE_BYTES,
-        )
-        for row in rows:
-            self._deliver((tenant_id, row["id"]), Snapshot.from_row(row))
+            if topic is not None:
+                known = topic.progress or NOTHING_KNOWN
+                text = known.reply_to, known.attempt, known.last_number
+                wanted += [(conversation_id, after, *text) for after in topic.list_positions()]
+        if wanted:
+            rows = await self._database.all(
+                queries.read_changes, tenant_id, *columns(wanted), PAGE_MESSAGES, PAGE_BYTES
+            )
+            for row in rows:
+                self._deliver((tenant_id, row["id"]), row)
 
-    def _deliver(self, key: Key, snapshot: Snapshot) -> None:
+    def _deliver(self, key: Key, row: Row) -> None:
         topic = self._topics.get(key)
         if topic is None:
             return
+        snapshot = Snapshot.from_row(row, topic.progress)
         topic.checked_at = time.monotonic()
+        topic.progress = snapshot.progress
         for reader in tuple(topic.readers):
             if snapshot.status is None or reader.seq > snapshot.last_seq:
                 # Erased, or shorter than what the reader has seen.
                 self.leave(reader)
-                continue
+        for reader in topic.list_served(row["after"]):
             reader.deliver(snapshot, self._find_spoken(key, snapshot))
             if reader.is_done:
                 self.leave(reader)
-                continue
-            if reader.seq < snapshot.last_seq:
-                self._dirty[key[0]].add(key[1])
+            else:
+                topic.note_page(reader, snapshot)
+        self._page(key, topic)
+
+    def _page(self, key: Key, topic: Topic) -> None:
+        """Read on for those who are behind, as soon as they may have the next page."""
+        if not topic.has_readers_behind:
+            self._behind.discard(key)
+            return
+        self._behind.add(key)
+        if topic.is_page_due:
+            self._look(key)
 
     def _find_spoken(self, key: Key, snapshot: Snapshot) -> Progress | None:
         """Our own text of the run under way: it is newer than what the table has."""
@@ -255,6 +262,12 @@ class Live:
 
     async def tick(self) -> None:
         """Tell the other workers what changed here, and learn what changed there."""
+        for key in tuple(self._behind):
+            topic = self._topics.get(key)
+            if topic is None:
+                self._behind.discard(key)
+            else:
+                self._page(key, topic)
         await self._flush()
         await self._publish()
         if self._topics or self._lists:
@@ -312,24 +325,28 @@ class Live:
         self._seen = {number: at for number, at in self._seen.items() if number > position}
         return position
 
+    def _list_readers(self) -> list[Reader]:
+        return [reader for topic in self._topics.values() for reader in topic.readers]
+
     def _list_followers(self) -> list[ListReader]:
         return [follower for followers in self._lists.values() for follower in followers]
 
     async def check(self) -> None:
         """End streams whose session or sign-in is over, keep the others alive."""
         now = time.time()
-        for topic in tuple(self._topics.values()):
-            for reader in tuple(topic.readers):
-                if reader.ends_at <= now:
-                    self.leave(reader)
-                else:
-                    reader.keep_alive()
+        for reader in self._list_readers():
+            if reader.ends_at <= now:
+                self.leave(reader)
+        readers = self._list_readers()
+        silent = [reader for reader in readers if reader.is_silent]
+        for reader in take_oldest(silent, len(readers), lambda reader: reader.written_at):
+            reader.keep_alive()
         self._look_again()
         # Last: tokens expire even if the database is away, which the supervisor reports.
         await self._end_refused()
 
     async def _end_refused(self) -> None:
-        readers = [reader for topic in self._topics.values() for reader in topic.readers]
+        readers = self._list_readers()
         followers = self._list_followers()
         tenants = {reader.key[0] for reader in readers} | self._lists.keys()
         if not tenants:
@@ -352,10 +369,10 @@ class Live:
     def _look_again(self) -> None:
         """A change may have gone unnoticed, as when a worker died before it could publish it."""
         old = time.monotonic() - KEEP_ALIVE_SECONDS
-        for key, topic in tuple(self._topics.items()):
-            if topic.checked_at < old:
-                topic.checked_at = time.monotonic()
-                self.notice(key)
+        due = [(key, topic) for key, topic in self._topics.items() if topic.checked_at < old]
+        for key, topic in take_oldest(due, len(self._topics), lambda one: one[1].checked_at):
+            topic.checked_at = time.monotonic()
+            self.notice(key)
 
     @staticmethod
     async def clean_up(operators: Database) -> None:
@@ -367,9 +384,8 @@ class Live:
         self.is_closing = True
         for follower in self._list_followers():
             follower.end()
-        for topic in tuple(self._topics.values()):
-            for reader in tuple(topic.readers):
-                self.leave(reader)
+        for reader in self._list_readers():
+            self.leave(reader)
 
     async def close(self) -> None:
         self.end_streams()

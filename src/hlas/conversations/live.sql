@@ -23,14 +23,16 @@ select id::text as id, token_generation from tenants where id = any ($1::uuid[])
 
 -- name: read_changes
 -- What readers of some conversations of one tenant have not seen: state, messages after a seq, and
--- the frames of the run under way, in one snapshot. At most $4 messages and about $5 bytes each.
+-- the frames of the run under way, in one snapshot. $4 to $6 say up to which row of frames of which
+-- attempt at which run they are known. At most $7 messages and about $8 bytes each.
 with scope as materialized (
     select set_config('app.tenant_id', $1::text, true)::uuid as tenant_id
 )
-select w.id::text as id, c.status, c.handler, c.last_seq, m.seqs, m.runs, m.frames,
+select w.id::text as id, w.after, c.status, c.handler, c.last_seq, m.seqs, m.runs, m.frames,
        r.attempt, r.reply_to, f.numbers, f.pieces
 from scope s
-cross join unnest($2::uuid[], $3::integer[]) as w (id, after)
+cross join unnest($2::uuid[], $3::integer[], $4::integer[], $5::integer[], $6::integer[])
+           as w (id, after, known_run, known_attempt, known_number)
 left join lateral (
     select status, handler, last_seq
     from conversations
@@ -52,7 +54,7 @@ left join lateral (
             from messages
             where tenant_id = s.tenant_id and conversation_id = w.id and seq > w.after
             order by seq
-            limit $4
+            limit $7
         ) as page
         left join lateral (
             -- The attempt that made this answer: readers may have seen text of another one. None has
@@ -66,7 +68,7 @@ left join lateral (
             offset 0
         ) as made on true
     ) as following
-    where bytes <= $5 or seq = w.after + 1
+    where bytes <= $8 or seq = w.after + 1
 ) as m on true
 left join lateral (
     select id, attempt, reply_to
@@ -78,4 +80,7 @@ left join lateral (
     select array_agg(number order by number) as numbers, array_agg(frames order by number) as pieces
     from run_frames
     where tenant_id = s.tenant_id and run_id = r.id and attempt = r.attempt
+      -- The last row that is known may have grown.
+      and number >= case when (r.reply_to, r.attempt) = (w.known_run, w.known_attempt)
+                    then w.known_number else 0 end
 ) as f on true

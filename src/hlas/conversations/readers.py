@@ -21,6 +21,10 @@ Key: TypeAlias = tuple[str, str]
 class Sink(Protocol):
     """Where the bytes of a stream go."""
 
+    @property
+    def unsent(self) -> int:
+        """Bytes that are still on this side."""
+
     def write(self, data: bytes) -> None: ...
 
     def close(self) -> None: ...
@@ -33,6 +37,8 @@ class Progress:
     reply_to: int
     attempt: int
     frames: list[str]
+    # The number of the first frame in the last row that was read.
+    last_number: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,13 +53,8 @@ class Snapshot:
     progress: Progress | None
 
     @classmethod
-    def from_row(cls, row: Row) -> Self:
-        texts: list[str] = []
-        for number, piece in zip(row["numbers"] or (), row["pieces"] or (), strict=True):
-            if number != len(texts):
-                break  # a crash of the database emptied the table: what follows has no beginning
-            texts += piece.split("\n")
-        run = row["reply_to"], row["attempt"]
+    def from_row(cls, row: Row, known: Progress | None = None) -> Self:
+        """`known` is the text that was read before, which the row continues."""
         return cls(
             status=row["status"],
             handler=row["handler"],
@@ -61,8 +62,21 @@ class Snapshot:
             messages=list(
                 zip(row["seqs"] or (), row["runs"] or (), row["frames"] or (), strict=True)
             ),
-            progress=Progress(*run, texts) if run[0] else None,
+            progress=_join(row, known) if row["reply_to"] else None,
         )
+
+
+def _join(row: Row, known: Progress | None) -> Progress:
+    """The text so far, and the rows that were read now."""
+    run, texts, last = (row["reply_to"], row["attempt"]), list[str](), 0
+    if known is not None and (known.reply_to, known.attempt) == run:
+        texts, last = list(known.frames), known.last_number
+    for number, piece in zip(row["numbers"] or (), row["pieces"] or (), strict=True):
+        if number > len(texts):
+            break  # a crash of the database emptied the table: what follows has no beginning
+        texts[number:] = piece.split("\n")
+        last = number
+    return Progress(*run, texts, last)
 
 
 class Reader:
@@ -74,13 +88,15 @@ class Reader:
         "_seq",
         "_sink",
         "_state",
-        "_written_at",
         "digest",
         "ends_at",
         "generation",
+        "is_behind",
         "is_done",
         "key",
         "on_end",
+        "paged_at",
+        "written_at",
     )
 
     def __init__(
@@ -102,10 +118,13 @@ class Reader:
         self.on_end: Callable[[], None] | None = None
         # It has what it came for.
         self.is_done = False
+        # Until it has seen everything; and when it got its last page.
+        self.is_behind = True
+        self.paged_at = 0.0
         self._seq, self._run = cursor
         self._sink: Sink | None = None
         self._state = ""
-        self._opened_at = self._written_at = time.monotonic()
+        self._opened_at = self.written_at = time.monotonic()
 
     @property
     def seq(self) -> int:
@@ -179,15 +198,21 @@ class Reader:
 
     def _write(self, out: list[bytes]) -> None:
         if out and self._sink is not None:
-            self._written_at = time.monotonic()
+            self.written_at = time.monotonic()
             self._sink.write(b"".join(out))
 
-    def keep_alive(self) -> bool:
-        """Whether a comment was due, and sent."""
-        is_due = time.monotonic() - self._written_at >= KEEP_ALIVE_SECONDS
-        if is_due:
-            self._write([frames.KEEP_ALIVE])
-        return is_due
+    @property
+    def is_drained(self) -> bool:
+        """The client has taken what was sent."""
+        return self._sink is None or not self._sink.unsent
+
+    @property
+    def is_silent(self) -> bool:
+        """Nothing was sent for so long that a proxy might end the stream."""
+        return time.monotonic() - self.written_at >= KEEP_ALIVE_SECONDS
+
+    def keep_alive(self) -> None:
+        self._write([frames.KEEP_ALIVE])
 
     def end(self) -> None:
         """The stream is over; the client may renew its token and resume."""

@@ -14,6 +14,9 @@ queries = Queries.beside(__file__)
 
 # The most that one statement claims.
 CLAIMED = 32
+# What a run reads of the visitor's messages: the last ones.
+TEXTS = 20
+TEXT_BYTES = 64 * 1024
 
 Ending = Literal["stopped", "cancelled"]
 
@@ -124,7 +127,8 @@ async def end(operators: Database, run: Run, worker: str, state: Ending) -> None
     await operators.execute(queries.end_run, run.tenant_id, run.id, worker, run.attempt, state)
 
 
-async def brief(database: Database, run: Run, worker: str) -> Briefing:
+async def brief(database: Database, run: Run, worker: str, *, texts: int = TEXTS) -> Briefing:
+    """What a run has to answer; `texts=0` is for its state alone."""
     row = await database.one(
         queries.read_run,
         run.tenant_id,
@@ -132,6 +136,8 @@ async def brief(database: Database, run: Run, worker: str) -> Briefing:
         run.conversation_id,
         run.first_seq,
         run.reply_to,
+        texts,
+        TEXT_BYTES,
     )
     assert row is not None
     return Briefing(

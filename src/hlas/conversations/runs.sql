@@ -69,7 +69,8 @@ update runs set state = $5
 where tenant_id = $1 and id = $2 and owner = $3 and attempt = $4 and state = 'running'
 
 -- name: read_run
--- What a run has to answer, and whether its owner should go on.
+-- What a run has to answer, and whether its owner should go on. At most $6 texts, the last ones, and
+-- about $7 bytes: a visitor may have written for hours while nobody answered.
 with scope as materialized (
     select set_config('app.tenant_id', $1::text, true)::uuid as tenant_id
 )
@@ -97,9 +98,18 @@ left join lateral (
 left join lateral (
     select array_agg(content order by seq) as texts,
            (array_agg(meta order by seq desc))[1] as metadata
-    from messages
-    where tenant_id = s.tenant_id and conversation_id = $3 and role = 'user'
-      and seq between $4 and $5
+    from (
+        select seq, content, meta, sum(octet_length(content)) over (order by seq desc) as bytes
+        from (
+            select seq, content, meta
+            from messages
+            where tenant_id = s.tenant_id and conversation_id = $3 and role = 'user'
+              and seq between $4 and $5
+            order by seq desc
+            limit $6
+        ) as recent
+    ) as counted
+    where bytes <= $7 or seq = $5
 ) as m on true
 
 -- name: store_trace

@@ -24,6 +24,10 @@ UNREAD_STREAM_BYTES = 1024 * 1024
 class Sink(Protocol):
     """Takes a body piece by piece."""
 
+    @property
+    def unsent(self) -> int:
+        """Bytes that are still on this side."""
+
     def write(self, data: bytes) -> None: ...
 
     def close(self) -> None: ...

@@ -7,6 +7,7 @@ from hlas.http.request import Receive, Request
 
 # Pages of ours send forms, in which one byte may take three.
 FORMS = "/console"
+FORM_FACTOR = 3
 FORM = "application/x-www-form-urlencoded"
 BODILESS = frozenset({"GET", "HEAD", "OPTIONS"})
 
@@ -18,7 +19,7 @@ def check(request: Request, largest: int) -> None:
     has_form = request.path.startswith(FORMS)
     for value in request.raw(b"content-length"):
         # Plain digits, few of them: the server refuses any other length.
-        if int(value) > (largest * 3 if has_form else largest):
+        if int(value) > (largest * FORM_FACTOR if has_form else largest):
             raise PayloadTooLarge
     for value in request.raw(b"content-encoding"):
         if value.strip().lower() not in {b"", b"identity"}:
@@ -37,7 +38,7 @@ def _require_utf8(value: bytes, media_type: str) -> None:
 
 def reader(request: Request, receive: Receive, largest: int) -> Callable[[], Awaitable[bytes]]:
     """What reads a whole body from ASGI, and no more than it may have."""
-    most = largest * 3 if request.path.startswith(FORMS) else largest
+    most = largest * FORM_FACTOR if request.path.startswith(FORMS) else largest
 
     async def read() -> bytes:
         pieces, size = [], 0

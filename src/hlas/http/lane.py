@@ -252,6 +252,11 @@ class Exchange:
             # The client left while the stream was being prepared.
             stream.close()
 
+    @property
+    def unsent(self) -> int:
+        unsent: int = self._connection.transport.unsent
+        return unsent
+
     def write(self, data: bytes) -> None:
         """One chunk of a stream. A client that does not read is cut off; it may resume."""
         transport = self._connection.transport

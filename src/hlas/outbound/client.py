@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 import aiohttp
 
-from hlas.outbound.destinations import Destination, is_public
+from hlas.outbound.destinations import Destination, is_private_host, is_public
 from hlas.settings import Settings
 from hlas.visitors.origins import Origin
 
@@ -83,6 +83,17 @@ class OutboundClient:
             raise OutboundError("invalid_url", "it is not an https address")
         if destination.origin.scheme != "https" and not self._is_private(destination.origin):
             raise OutboundError("not_https", "only https addresses are allowed")
+        return destination
+
+    def require_public(self, url: str) -> Destination:
+        """Like `require`; also refuses what no connection is needed for to know that it is private.
+
+        It only tells the user early: what counts is the address that a socket connects to.
+        """
+        destination = self.require(url)
+        origin = destination.origin
+        if is_private_host(origin.host) and not self._is_private(origin):
+            raise OutboundError("private_address", "it is not at a public address")
         return destination
 
     @asynccontextmanager

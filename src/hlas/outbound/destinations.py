@@ -74,6 +74,18 @@ def is_public(text: str) -> bool:
     return address.is_global and not address.is_multicast
 
 
+def is_private_host(host: str) -> bool:
+    """Whether a host is private by its spelling: an IP address that is not public, or localhost."""
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    literal = host.strip("[]")
+    try:
+        ip_address(literal)
+    except ValueError:
+        return False
+    return not is_public(literal)
+
+
 def _find_embedded(address: IPv6Address) -> IPv4Address | None:
     """Return the IPv4 address embedded in an IPv6 address, if there is one."""
     if address in _NAT64:

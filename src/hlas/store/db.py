@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self, TypeAlias, TypeVar
+from weakref import WeakValueDictionary
 
 import asyncpg
 import orjson
@@ -106,11 +107,25 @@ def columns(rows: Sequence[tuple[object, ...]]) -> list[list[object]]:
     return [list(column) for column in zip(*rows, strict=True)]
 
 
+class TenantTurns:
+    """How many connections each tenant may use at once, so that one cannot lock the others out."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._by_tenant: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
+
+    def find(self, tenant_id: str) -> asyncio.Semaphore:
+        return self._by_tenant.setdefault(tenant_id, asyncio.Semaphore(self._size))
+
+
 class Database:
     """Queries as one role. A single statement commits by itself; transaction() is for more."""
 
-    def __init__(self, pool: asyncpg.Pool, turns: asyncio.Semaphore) -> None:
+    def __init__(
+        self, pool: asyncpg.Pool, turns: asyncio.Semaphore, tenant_turns: "TenantTurns"
+    ) -> None:
         self._pool = pool
+        self._tenant_turns = tenant_turns
         # The pool is not fair: newcomers may overtake those who wait, and under load some waited
         # twenty times longer than most. The semaphore is first come, first served.
         self._turns = turns
@@ -122,8 +137,10 @@ class Database:
         role: str,
         *,
         size: int = 8,
+        tenant_size: int | None = None,
         statement_seconds: float = STATEMENT_SECONDS,
     ) -> Self:
+        """`tenant_size` is how many connections one tenant may use at once, of all by default."""
         pool = await asyncpg.create_pool(
             logins.owner_url,
             **_credentials(logins.login(role)),
@@ -137,7 +154,7 @@ class Database:
             # Poolers refuse other parameters; they are settings of the role (migrations/roles.py).
             server_settings={"application_name": "hlas"},
         )
-        return cls(pool, asyncio.Semaphore(size))
+        return cls(pool, asyncio.Semaphore(size), TenantTurns(tenant_size or size))
 
     async def close(self) -> None:
         try:
@@ -201,8 +218,24 @@ class Confined(Database):
     """
 
     def __init__(self, database: Database, tenant_id: str) -> None:
-        super().__init__(database._pool, database._turns)  # noqa: SLF001  # the same, as one tenant
+        super().__init__(database._pool, database._turns, database._tenant_turns)  # noqa: SLF001  # the same, as one tenant
         self._tenant_id = tenant_id
+        self._own_turns = self._tenant_turns.find(tenant_id)
+
+    async def _borrow(self) -> asyncpg.Connection:
+        async with asyncio.timeout(ACQUIRE_SECONDS):
+            await self._own_turns.acquire()
+            try:
+                return await super()._borrow()
+            except BaseException:
+                self._own_turns.release()
+                raise
+
+    async def _give_back(self, connection: asyncpg.Connection) -> None:
+        try:
+            await super()._give_back(connection)
+        finally:
+            self._own_turns.release()
 
     async def _run(self, call: Callable[[asyncpg.Connection], Awaitable[Result]]) -> Result:
         async with self.transaction() as connection:

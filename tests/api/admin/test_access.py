@@ -1,20 +1,21 @@
 """Authentication at /admin: a valid key is required, and gives access to its tenants only."""
 
 from collections.abc import Iterator
+from contextlib import AsyncExitStack
 from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
 from fastapi.routing import iter_route_contexts
 
-from administration import Desk, add_model, dump_state, make_desk
+from administration import Desk, add_model, add_product, add_server, dump_state, make_desk
 from factories import Live, Site, make_site
 from hlas.api.admin import access
 from hlas.errors import InvalidAdminKey
 from hlas.knowledge import entries
 from hlas.knowledge.entries import Entry
 from hlas.operators import administrators
-from hlas.store.db import Database
+from hlas.store.db import Confined, Database
 from hlas.tenants import visitor_keys
 from hlas.tenants.audit import SERVICE
 from hlas.visitors import identities
@@ -27,6 +28,8 @@ BODIES: dict[tuple[str, str], dict[str, Any]] = {
     ("POST", "/admin/tenants/{slug}/domains"): {"domain": "evil.example"},
     ("PATCH", "/admin/tenants/{slug}/agent"): {"instructions": "taken over"},
     ("POST", "/admin/models"): FREE_MODEL,
+    ("POST", "/admin/tenants/{slug}/mcp"): {"name": "x", "url": "https://mcp.example"},
+    ("PUT", "/admin/tenants/{slug}/products"): {"products": [{"sku": "x", "name": "x"}]},
     ("PATCH", "/admin/models/{model}"): {"model": "taken over"},
     ("POST", "/admin/tenants/{slug}/visitor-keys"): {},
     ("POST", "/admin/tenants/{slug}/knowledge"): {"question": "q", "answer": "a"},
@@ -48,7 +51,7 @@ def admin_routes(live: Live) -> Iterator[tuple[str, str, Any]]:
 async def ask(
     live: Live, method: str, template: str, places: dict[str, str], key: str | None
 ) -> tuple[int, str]:
-    path = template.format(**places)
+    path = template.replace(":path}", "}").format(**places)
     headers = {"If-Match": "*"} | ({} if key is None else {"Authorization": f"Bearer {key}"})
     query = (
         {"domain": "https://evil.example"} if (method, path[-8:]) == ("DELETE", "/domains") else {}
@@ -69,6 +72,8 @@ async def places_of(site: Site, operators: Database) -> dict[str, str]:
         "entry_id": str(added.id),
         "kid": key.kid,
         "model": await add_model(operators),
+        "name": await add_server(operators, site.tenant_id),
+        "sku": await add_product(operators, site.tenant_id),
     }
 
 
@@ -118,6 +123,8 @@ async def test_a_tenants_key_reaches_that_tenant_alone(
         "entry_id": NOWHERE,
         "kid": "0" * 16,
         "model": "no-such",
+        "name": "no_such",
+        "sku": "no-such",
     }
     crossed = {**places, "slug": own.slug}
     before = await dump_state(operators)
@@ -127,7 +134,10 @@ async def test_a_tenants_key_reaches_that_tenant_alone(
         found = await ask(live_server, method, path, places, desk.key)
         assert found[0] in {403, 404}, (method, path, found)
         assert found == await ask(live_server, method, path, missing, desk.key), (method, path)
-        if any(place in path for place in ("{conversation_id}", "{entry_id}", "{kid}")):
+        if any(
+            place in path
+            for place in ("{conversation_id}", "{entry_id}", "{kid}", "{name}", "{sku")
+        ):
             assert (await ask(live_server, method, path, crossed, desk.key))[0] == 404, path
     assert await dump_state(operators) == before
 
@@ -299,3 +309,18 @@ async def test_functions_for_the_console(operators: Database, live_server: Live)
     await administrators.revoke(operators, desk.prefix)
     with pytest.raises(InvalidAdminKey):
         await administrators.find_administrator(operators, found.id)
+
+
+async def test_a_busy_tenant_leaves_room_for_others(site: Site, operators: Database) -> None:
+    """Edge case 51: one tenant's slow statements never take every connection of administrators."""
+    services = site.live.app.state.services
+    other = await make_site(site.live, operators)
+    busy, idle = [await make_desk(site.live, operators, one.slug) for one in (site, other)]
+    async with AsyncExitStack() as stack:
+        for _ in range(2):
+            held = Confined(services.tenant_admins, site.tenant_id)
+            await stack.enter_async_context(held.transaction())
+        refused = await busy.ask("GET", f"/tenants/{site.slug}")
+        assert (refused.status_code, refused.json()["detail"]) == (503, "unavailable")
+        assert (await idle.ask("GET", f"/tenants/{other.slug}")).status_code == 200
+    assert (await busy.ask("GET", f"/tenants/{site.slug}")).status_code == 200

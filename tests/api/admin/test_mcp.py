@@ -70,7 +70,7 @@ async def test_no_key(live_server: Live, site: Site, operators: Database) -> Non
     path = f"/tenants/{site.slug}/mcp"
     new = {"name": "a", "url": "https://tools.example.com/mcp"}
     refused = await desk.ask("POST", path, json={**new, "headers": {"A": "b"}})
-    assert (refused.status_code, refused.json()["detail"]) == (409, "secrets_key_missing")
+    assert (refused.status_code, refused.json()["detail"]) == (409, "vault_shut")
     assert (await desk.ask("POST", path, json=new)).status_code == 201
 
 

@@ -1,6 +1,7 @@
 """The console's pages of models and of a tenant's agent, over plain HTTP."""
 
 import re
+from uuid import UUID
 
 import pytest
 
@@ -8,7 +9,8 @@ import log_scan
 from administration import add_model, audit_of
 from browsers import Browser, make_browser
 from factories import Site, make_site
-from hlas.agent import agent_settings, dollars, models
+from hlas.agent import agent_settings, dollars, evaluation, models
+from hlas.agent.evaluation import Case
 from hlas.store.db import Database
 from hlas.store.vault import Vault
 from hlas.tenants import tenants
@@ -268,3 +270,31 @@ async def test_a_model_that_fails_is_shown(site: Site, operators: Database) -> N
     assert answer.status_code == 200
     assert "the model failed" in answer.text
     assert 'class="chip bad"' in answer.text
+
+
+async def test_the_last_evaluations(site: Site, operators: Database) -> None:
+    """A table of the tenant's own, newest first; the command in any case."""
+    browser = await make_browser(site.live, operators, site.slug)
+    path = f"/tenants/{site.slug}/agent"
+    command = f"hlas evaluate questions.jsonl --tenant {site.slug}"
+    empty = (await browser.get(path)).text
+    assert (command in empty, "None yet." in empty) == (True, True)
+    other = await make_site(site.live, operators)
+    agent = site.live.app.state.services.agent
+    cases = [
+        Case(question="Whale banana plane?", expected_entry=None),
+        Case(question="Whale banana boat?", words=["fish"]),
+    ]
+    for owner, source in ((site, "older.jsonl"), (site, "<new>.jsonl"), (other, "theirs.jsonl")):
+        await evaluation.evaluate(operators, agent, UUID(owner.tenant_id), cases, source=source)
+    page = (await browser.get(path)).text
+    assert command in page
+    rows = re.findall(r"<tr>\s+<td><time.+?</tr>", page, re.DOTALL)
+    assert [re.findall(r"<td>([^<]+)</td>", row) for row in rows] == [
+        ["&lt;new&gt;.jsonl"],
+        ["older.jsonl"],
+    ]
+    figures = re.findall(r'class="number">([^<]+)</td>', rows[0])
+    assert figures[:4] == ["1 (50 %)", "0", "1", "$0.00"]
+    assert all(figure.endswith(" ms") for figure in figures[4:])
+    assert "Whale" not in page

@@ -83,6 +83,19 @@ def check_headers(headers: Mapping[str, str]) -> None:
             raise McpServerError("a header's value is empty, too long or not visible ASCII")
 
 
+def parse_headers(text: str) -> dict[str, str]:
+    """Headers from lines of `Name: value`; errors name the line, never what is in it."""
+    headers: dict[str, str] = {}
+    for number, line in enumerate(text.splitlines(), start=1):
+        if not line.strip():
+            continue
+        name, colon, value = line.partition(":")
+        if not colon:
+            raise McpServerError(f"line {number}: it is not `Name: value`")
+        headers[name.strip()] = value.strip()
+    return headers
+
+
 async def list_servers(database: Database, tenant_id: UUID) -> list[Server]:
     rows = await database.all(queries.list_servers, tenant_id)
     return [Server.from_row(row) for row in rows]
@@ -101,7 +114,7 @@ async def add_address(
     """Add a server at an https address; `headers` are stored sealed."""
     check_headers(headers)
     try:
-        address = str(outbound.require(url))
+        address = str(outbound.require_public(url))
     except OutboundError as error:
         raise McpServerError(f"the address cannot be used: {error}") from None
     sealed = None

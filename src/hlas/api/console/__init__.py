@@ -14,6 +14,7 @@ from hlas.api.console import (
     records,
     spend,
     tenants,
+    tools,
     visitor_keys,
 )
 from hlas.api.console.access import router as guarded
@@ -40,5 +41,6 @@ __all__ = [
     "router",
     "spend",
     "tenants",
+    "tools",
     "visitor_keys",
 ]

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from fastapi import Response
 from pydantic import ValidationError
 
-from hlas.agent import agent_settings, models
+from hlas.agent import agent_settings, evaluation, models
 from hlas.agent.agent_settings import (
     BUILT_IN,
     LONGEST_INSTRUCTIONS,
@@ -37,6 +37,7 @@ from hlas.tenants.tenants import Tenant
 LONGEST_QUESTION_TRIED = 2000
 # The first model, and some to try when it fails; more can be chosen on the command line.
 FEWEST_MODEL_FIELDS = 2
+MOST_EVALUATIONS = 5
 
 ORDER = ("First", "Second", "Third", "Fourth", "Fifth")
 NO_MODEL = ("None: the knowledge answers", "None")
@@ -79,6 +80,7 @@ async def _agent_page(
     services: Services = visit.request.app.state.services
     settings = await agent_settings.read(visit.database, tenant.id)
     servers = await agent_settings.list_servers(visit.database, tenant.id)
+    evaluations = await evaluation.list_evaluations(visit.database, tenant.id)
     known = await models.list_models(visit.database) if visit.administrator.is_operator else []
     return visit.page(
         "agent.html",
@@ -98,6 +100,7 @@ async def _agent_page(
         longest_question=LONGEST_QUESTION_TRIED,
         asked=asked,
         trial=trial,
+        evaluations=evaluations[:MOST_EVALUATIONS],
     )
 
 

@@ -37,6 +37,7 @@ FILES = (
     "icon.svg",
     "list.js",
     "preview.js",
+    "products.js",
     "reply.js",
     "stream.js",
     "times.js",
