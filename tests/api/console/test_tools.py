@@ -304,4 +304,4 @@ async def test_hostile_texts_are_inert(site: Site, operators: Database, logs: io
     gone = await browser.post(f"{path}/products/remove", sku=HOSTILE, find=HOSTILE)
     assert gone.status_code == 303
     assert "<" not in gone.headers["location"]
-    assert b"alert(1)" not in logs.getvalue()
+    assert b"alert" not in logs.getvalue()

@@ -34,7 +34,6 @@ from hlas.tenants.tenants import Tenant
 PAGE = 20
 LONGEST_SEARCH = 200
 MOST_FOUND = 50
-LONGEST_URL = 2000
 
 Problems = dict[str, str]
 
@@ -148,9 +147,8 @@ async def _list_products(visit: Visit, tenant: Tenant, find: str, after: str) ->
 
 
 def _clean_place(find: str, after: str) -> tuple[str, str]:
-    """What is searched for and the cursor; empty, if they cannot be valid."""
-    find = find.strip()[:LONGEST_SEARCH]
-    return find if find.isprintable() else "", after if _is_sku(after) else ""
+    """What is searched for, and the cursor; a cursor that cannot be valid is empty."""
+    return find.strip()[:LONGEST_SEARCH], after if _is_sku(after) else ""
 
 
 def _is_sku(text: str) -> bool:
