@@ -21,6 +21,7 @@ from hlas.agent.products import Product
 from hlas.agent.prompts import Passage
 from hlas.agent.tools import Caller, Toolbox, Tools, make_name
 from hlas.demo import tenant as demo
+from hlas.errors import Unavailable
 from hlas.knowledge import entries
 from hlas.knowledge.entries import Entry
 from hlas.outbound.client import OutboundClient
@@ -187,7 +188,7 @@ async def test_product(shop: Shop) -> None:
     result = await call(tools, "get_product", {"query": "red kettle"})
     text = "sku: K-1\nprice: CZK 500\ncolour: red\nBoils water."
     assert result.passages == (
-        Passage(1, "product:K-1", "Kettle", text, "https://shop.example/kettle"),
+        Passage(1, "product:K-1", "Kettle", text, "https://shop.example/kettle", "product"),
     )
     assert result.text == f"[1] Kettle\n{text}"
     assert (await call(tools, "get_product", {"query": "piano"})).passages == ()
@@ -277,6 +278,23 @@ async def test_hand_over(shop: Shop, logs: io.BytesIO) -> None:
     ((row),) = rows
     assert (row["actor"], row["target"]) == ("agent", shop.conversation_id)
     assert (row["before"], row["after"]) == (None, None)
+
+
+async def test_search_that_fails(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch, logs: io.BytesIO
+) -> None:
+    """A search that could not be made is not one that found nothing, for the model and the log."""
+
+    async def fail(*_: Any) -> Any:
+        raise Unavailable
+
+    monkeypatch.setattr(entries, "rank", fail)
+    tools = await shop.open(*BUILTIN)
+    result = await call(tools, "search_knowledge", {"query": "bill"})
+    assert (result.outcome, result.passages) == ("error", ())
+    assert "could not find out" in result.text
+    log.flush()
+    assert logs.getvalue().count(b"ranking_skipped") == 1
 
 
 async def test_slow_tool(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:

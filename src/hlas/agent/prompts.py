@@ -46,6 +46,7 @@ class Passage:
     title: str
     text: str
     url: str
+    kind: Literal["entry", "product"] = "entry"
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ from hlas.agent.mcp.pool import Pool
 from hlas.agent.mcp.protocol import McpError, RemoteTool
 from hlas.agent.mcp.servers import Endpoint
 from hlas.agent.prompts import Passage
+from hlas.agent.ranker import Ranker
 from hlas.errors import Unavailable
 from hlas.knowledge.language import Language
 from hlas.outbound.client import OutboundClient
@@ -180,8 +181,10 @@ class Toolbox:
         outbound: OutboundClient,
         meter: Meter,
         on_hand_over: OnHandOver | None = None,
+        ranker: Ranker | None = None,
     ) -> None:
-        self._database = database
+        # Whoever else searches with the connections of `database` shares it.
+        self.ranker = ranker or Ranker(database)
         self._operators = operators
         self._vault = vault
         self._meter = meter
@@ -194,8 +197,8 @@ class Toolbox:
         """The tools that the settings allow; passages are numbered after those `supplied`."""
         numbers = Numbers(supplied)
         ours: list[Builtin] = [
-            SearchKnowledgeTool(self._database, caller, numbers),
-            GetProductTool(self._database, caller, numbers),
+            SearchKnowledgeTool(self.ranker, caller, numbers),
+            GetProductTool(self.ranker, caller, numbers),
             HandOverTool(self._operators, caller, self._on_hand_over),
         ]
         allowed: list[Tool] = [tool for tool in ours if tool.name in settings.tools]
