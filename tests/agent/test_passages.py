@@ -8,9 +8,10 @@ import pytest
 import pytest_asyncio
 
 from factories import Live, Site, make_site
-from hlas.agent import Question, knowledge
+from hlas.agent import Question, knowledge, products
 from hlas.agent.agent_settings import DEFAULTS
 from hlas.agent.passages import CONFIDENCE, find_url, is_relevant, make_passage
+from hlas.agent.products import Product
 from hlas.agent.prompts import LONGEST_URL, Passage
 from hlas.agent.ranker import CONNECTIONS, Ranker
 from hlas.agent.tools import Caller, Toolbox
@@ -24,6 +25,7 @@ from modelled import ask, give_model
 from scripted_model import ScriptedModel
 
 URL = "https://order.example/form?lang=en"
+UNCOVERED = "Kde koupím zelenou velrybu?"
 
 
 @pytest_asyncio.fixture
@@ -88,6 +90,23 @@ def test_one_threshold() -> None:
     """The prompt and the tool take the same entries for passages."""
     assert is_relevant(Match("", "", "", CONFIDENCE))
     assert not is_relevant(Match("", "", "", CONFIDENCE - 0.01))
+
+
+async def test_nothing_covers_the_question(shop: Site, provider: ScriptedModel) -> None:
+    """With the default tools and without products the model is not asked in vain."""
+    body = (await ask(shop, UNCOVERED)).json()
+    assert (body["meta"]["source"], body["meta"]["steps"]) == ("fallback", 0)
+    assert provider.requests == []
+
+
+async def test_products_are_a_reason_to_ask(
+    shop: Site, operators: Database, provider: ScriptedModel
+) -> None:
+    """A tenant with products is offered the tool that finds them."""
+    await products.save(operators, UUID(shop.tenant_id), [Product("W-1", "Whale")], source="csv")
+    await ask(shop, UNCOVERED)
+    tools = [one["function"]["name"] for one in provider.requests[0]["tools"]]
+    assert tools == list(DEFAULTS.tools)
 
 
 class Meter:

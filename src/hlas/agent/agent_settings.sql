@@ -8,6 +8,7 @@ select s.models, s.instructions, s.tools, s.acting_tools, s.link_hosts, s.max_st
                where r.tenant_id = t.id and r.run_id = $2::uuid
                  -- Given back: the provider has processed nothing.
                  and not (r.is_settled and r.amount = 0)) as is_paid,
+       exists (select from products p where p.tenant_id = t.id) as has_products,
        m.name, m.base_url, m.model, m.key, m.input_price, m.output_price
 from tenants t
 join agent_settings s on s.tenant_id = t.id
