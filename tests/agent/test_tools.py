@@ -67,8 +67,11 @@ class Shop:
     asked: list[tuple[Caller, str]]
     conversation_id: str = field(default_factory=lambda: str(uuid4()))
 
-    async def open(self, *tools: str, acting: tuple[str, ...] = (), **options: Any) -> Tools:
-        caller = Caller(str(self.tenant_id), self.conversation_id, str(uuid4()), "en")
+    async def open(
+        self, *tools: str, acting: tuple[str, ...] = (), is_trial: bool = False, **options: Any
+    ) -> Tools:
+        ids = (str(self.tenant_id), self.conversation_id, str(uuid4()))
+        caller = Caller(*ids, "en", is_trial=is_trial)
         chosen = make_agent_settings(*tools, acting=acting)
         return await self.toolbox.open(caller, chosen, **options)
 
@@ -278,6 +281,21 @@ async def test_hand_over(shop: Shop, logs: io.BytesIO) -> None:
     ((row),) = rows
     assert (row["actor"], row["target"]) == ("agent", shop.conversation_id)
     assert (row["before"], row["after"]) == (None, None)
+
+
+async def test_trial(shop: Shop, logs: io.BytesIO) -> None:
+    """In a trial nobody is asked for, nothing is recorded, and no acting tool is called."""
+    async with serve(ScriptedServer()) as server:
+        await shop.add(server)
+        tools = await shop.open("crm__look", "hand_over", acting=("crm__look",), is_trial=True)
+        result = await call(tools, "hand_over", {"reason": "angry"})
+        assert (result.outcome, result.text) == ("ok", builtin_tools.PERSON_ASKED)
+        refused = await call(tools, "crm__look", {"address": "Elm Street"})
+        assert (refused.outcome, refused.text) == ("error", "This is a trial: nothing was done.")
+        assert "tools/call" not in [one["method"] for one in server.asked]
+    assert shop.asked == []
+    rows = await shop.operators.all("select * from events where action like 'conversation.%'")
+    assert rows == []
 
 
 async def test_search_that_fails(

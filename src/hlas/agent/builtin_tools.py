@@ -26,7 +26,10 @@ LARGEST_PASSAGE = 1500
 
 AGENT = Change(actor="agent")
 NOTHING_FOUND = "Nothing was found. Try other words once, or say that you do not know."
-PERSON_ASKED = "A person was asked to join. Tell the visitor that somebody will answer here."
+PERSON_ASKED = (
+    "The wish was recorded. Tell the visitor that it was passed on; do not promise when somebody "
+    "answers."
+)
 
 Query = Annotated[str, Field(min_length=1, max_length=LONGEST_QUERY), AfterValidator(storable)]
 OnHandOver = Callable[[Caller, str], Awaitable[None]]
@@ -152,7 +155,7 @@ class HandOverTool(Builtin):
 
     async def answer(self, arguments: Arguments) -> ToolResult:
         assert isinstance(arguments, HandOver)
-        if not self._is_asked:
+        if not (self._is_asked or self._caller.is_trial):
             await self._ask(arguments.reason)
             self._is_asked = True
         return ToolResult(PERSON_ASKED, "ok")

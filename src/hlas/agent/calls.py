@@ -21,6 +21,8 @@ class Caller:
     conversation_id: str
     run_id: str
     language: Language
+    # There is no conversation: nothing may be recorded or done.
+    is_trial: bool = False
 
 
 @dataclass(frozen=True, slots=True)

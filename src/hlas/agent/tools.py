@@ -40,6 +40,7 @@ SEPARATOR = "__"
 
 _TOO_LONG = f"The arguments are longer than {LARGEST_ARGUMENTS // 1024} kB."
 _NOT_JSON = "The arguments are not a JSON object."
+_TRIAL = "This is a trial: nothing was done."
 _FAILED = "The tool failed. Answer without it, or say that you could not find out."
 
 
@@ -154,7 +155,7 @@ class Tools:
             return ToolResult(given, "invalid")
         try:
             async with asyncio.timeout(seconds):
-                return await tool.run(given, seconds)
+                return await self._run(tool, given, seconds)
         except ValidationError as error:
             return ToolResult(_explain(error), "invalid")
         except TimeoutError:
@@ -168,6 +169,11 @@ class Tools:
                 where = log.find_place(error)
                 log.error("tool_failed", tool=tool.name, error=type(error).__name__, where=where)
             return ToolResult(_FAILED, "error")
+
+    async def _run(self, tool: Tool, arguments: dict[str, object], seconds: float) -> ToolResult:
+        if self._caller.is_trial and self.is_acting(tool.name):
+            return ToolResult(_TRIAL, "error")
+        return await tool.run(arguments, seconds)
 
 
 class Toolbox:
