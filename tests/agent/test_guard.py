@@ -298,6 +298,46 @@ def test_passages_that_a_tool_finds_are_allowed_from_then_on() -> None:
     assert guard.cited == [found]
 
 
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        ("Order at https://order.example/form.", "https://order.example/form"),
+        ("Order at https://order.example/form.", "https://order.example/other"),
+        ("See [the form](https://order.example/form).", "[form](https://order.example/form)"),
+        ("**HTTPS://Order.example**: always open", "https://order.example/"),
+        ("http://order.example:8080/a_(b)", "http://order.example:8080/a"),
+        ("<https://order.example>", "https://order.example"),
+    ],
+)
+def test_hosts_in_a_passage_are_allowed(written: str, said: str) -> None:
+    """An address that the tenant wrote into its knowledge may stand in an answer."""
+    passage = Passage(1, "01", "Orders", written, "")
+    for pieces in ([f"Here: {said} [1]"], list(f"Here: {said} [1]")):
+        guard = Guard([], CANARY, [passage])
+        text = "".join(map(guard.feed, pieces)) + guard.finish()
+        assert text == f"Here: {said} [1]"
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        "order.example",
+        "ftp://order.example/",
+        "https://order.example@evil.example/",
+        "https://order.example:secret@evil.example/",
+        "https://order.example.evil.example/",
+        "https://evil.example/?next=https://order.example/",
+        "https:order.example",
+        "",
+    ],
+)
+def test_only_hosts_of_addresses_in_a_passage_are_allowed(written: str) -> None:
+    """What is not plainly the host of an http or https address is not taken for one."""
+    guard = Guard([], CANARY, [Passage(1, "01", "Orders", written, "")])
+    text = guard.feed("Here: https://order.example/ [1]") + guard.finish()
+    assert text == f"Here: {REMOVED} [1]"
+
+
 def test_words_flow_at_once() -> None:
     """A word is shown as soon as it ends; the space after it may wait for the next one."""
     guard = make_guard()

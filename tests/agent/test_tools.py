@@ -21,6 +21,7 @@ from hlas.agent.products import Product
 from hlas.agent.prompts import Passage
 from hlas.agent.tools import Caller, Toolbox, Tools, make_name
 from hlas.demo import tenant as demo
+from hlas.errors import Unavailable
 from hlas.knowledge import entries
 from hlas.knowledge.entries import Entry
 from hlas.outbound.client import OutboundClient
@@ -66,8 +67,11 @@ class Shop:
     asked: list[tuple[Caller, str]]
     conversation_id: str = field(default_factory=lambda: str(uuid4()))
 
-    async def open(self, *tools: str, acting: tuple[str, ...] = (), **options: Any) -> Tools:
-        caller = Caller(str(self.tenant_id), self.conversation_id, str(uuid4()), "en")
+    async def open(
+        self, *tools: str, acting: tuple[str, ...] = (), is_trial: bool = False, **options: Any
+    ) -> Tools:
+        ids = (str(self.tenant_id), self.conversation_id, str(uuid4()))
+        caller = Caller(*ids, "en", is_trial=is_trial)
         chosen = make_agent_settings(*tools, acting=acting)
         return await self.toolbox.open(caller, chosen, **options)
 
@@ -187,7 +191,7 @@ async def test_product(shop: Shop) -> None:
     result = await call(tools, "get_product", {"query": "red kettle"})
     text = "sku: K-1\nprice: CZK 500\ncolour: red\nBoils water."
     assert result.passages == (
-        Passage(1, "product:K-1", "Kettle", text, "https://shop.example/kettle"),
+        Passage(1, "product:K-1", "Kettle", text, "https://shop.example/kettle", "product"),
     )
     assert result.text == f"[1] Kettle\n{text}"
     assert (await call(tools, "get_product", {"query": "piano"})).passages == ()
@@ -277,6 +281,38 @@ async def test_hand_over(shop: Shop, logs: io.BytesIO) -> None:
     ((row),) = rows
     assert (row["actor"], row["target"]) == ("agent", shop.conversation_id)
     assert (row["before"], row["after"]) == (None, None)
+
+
+async def test_trial(shop: Shop, logs: io.BytesIO) -> None:
+    """In a trial nobody is asked for, nothing is recorded, and no acting tool is called."""
+    async with serve(ScriptedServer()) as server:
+        await shop.add(server)
+        tools = await shop.open("crm__look", "hand_over", acting=("crm__look",), is_trial=True)
+        result = await call(tools, "hand_over", {"reason": "angry"})
+        assert (result.outcome, result.text) == ("ok", builtin_tools.PERSON_ASKED)
+        refused = await call(tools, "crm__look", {"address": "Elm Street"})
+        assert (refused.outcome, refused.text) == ("error", "This is a trial: nothing was done.")
+        assert "tools/call" not in [one["method"] for one in server.asked]
+    assert shop.asked == []
+    rows = await shop.operators.all("select * from events where action like 'conversation.%'")
+    assert rows == []
+
+
+async def test_search_that_fails(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch, logs: io.BytesIO
+) -> None:
+    """A search that could not be made is not one that found nothing, for the model and the log."""
+
+    async def fail(*_: Any) -> Any:
+        raise Unavailable
+
+    monkeypatch.setattr(entries, "rank", fail)
+    tools = await shop.open(*BUILTIN)
+    result = await call(tools, "search_knowledge", {"query": "bill"})
+    assert (result.outcome, result.passages) == ("error", ())
+    assert "could not find out" in result.text
+    log.flush()
+    assert logs.getvalue().count(b"ranking_skipped") == 1
 
 
 async def test_slow_tool(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Annotated, Self
 from uuid import UUID
 
@@ -104,8 +104,13 @@ async def assign(
     if not rows:
         return None
     first = rows[0]
+    settings = AgentSettings.from_row(first)
+    if not first["has_products"]:
+        # A tool that finds nothing would be a reason to pay for a model that knows nothing.
+        tools = tuple(name for name in settings.tools if name != "get_product")
+        settings = replace(settings, tools=tools)
     return Assignment(
-        settings=AgentSettings.from_row(first),
+        settings=settings,
         models=tuple(Model.from_row(row, vault) for row in rows),
         canary=first["canary"],
         tenant_name=first["tenant_name"],

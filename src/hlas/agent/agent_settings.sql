@@ -7,6 +7,7 @@ select s.models, s.instructions, s.tools, s.acting_tools, s.link_hosts, s.max_st
        exists (select from reservations r
                where r.tenant_id = t.id and r.run_id = $2::uuid
                  and not r.is_released) as is_paid,
+       exists (select from products p where p.tenant_id = t.id) as has_products,
        m.name, m.base_url, m.model, m.key, m.input_price, m.output_price
 from tenants t
 join agent_settings s on s.tenant_id = t.id

@@ -26,7 +26,9 @@ from hlas.agent import (
 from hlas.agent.agent_settings import Assignment
 from hlas.agent.chat import ChatClient, Completion, ModelError, Tokens, ToolCall
 from hlas.agent.guard import CanaryTripped, Guard
+from hlas.agent.knowledge import ANSWER_SECONDS, QUESTIONS
 from hlas.agent.models import Model
+from hlas.agent.passages import is_relevant, make_passage
 from hlas.agent.prompts import Passage, Turn
 from hlas.agent.speaker import Speaker
 from hlas.agent.spend import BudgetUsedUp, Ledger, Payer, Reservation
@@ -153,22 +155,20 @@ class Attempt:
         return self._finish(completion)
 
     async def _find_passages(self) -> list[Passage]:
-        question, found = self._question, dict[str, entries.Match]()
+        question, ranker = self._question, self._means.toolbox.ranker
+        found: dict[str, entries.Match] = {}
         try:
-            for text in (*question.earlier, question.text)[-3:]:
-                matches = await entries.rank(
-                    self._means.agents, question.tenant_id, text, question.language
-                )
-                for match in matches:
-                    self._confidence = max(self._confidence, match.confidence)
-                    if match.confidence >= PASSAGE_CONFIDENCE:
-                        found.setdefault(match.entry_id, match)
-        except Unavailable:
+            async with asyncio.timeout(ANSWER_SECONDS):
+                for text in (*question.earlier, question.text)[-QUESTIONS:]:
+                    matches = await ranker.rank(question.tenant_id, text, question.language)
+                    for match in matches:
+                        self._confidence = max(self._confidence, match.confidence)
+                        if is_relevant(match):
+                            found.setdefault(match.entry_id, match)
+        except (TimeoutError, Unavailable):
+            # Not searched is not the same as nothing found.
             log.warning("ranking_skipped")
-        return [
-            Passage(number, match.entry_id, match.question, match.answer, "")
-            for number, match in enumerate(found.values(), start=1)
-        ]
+        return [make_passage(*one) for one in enumerate(found.values(), start=1)]
 
     async def _read_history(self) -> list[Turn]:
         """The conversation up to the question, without the numbers of earlier citations."""

@@ -1,16 +1,20 @@
 """Tools that every tenant has: search the knowledge, look up a product, ask for a person."""
 
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from functools import cache
 from typing import Annotated, ClassVar
 from uuid import UUID
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
+from hlas import log
 from hlas.agent.calls import Caller, Numbers, ToolResult, cut
+from hlas.agent.passages import is_relevant, make_passage
 from hlas.agent.products import Product, find_products
 from hlas.agent.prompts import Passage
-from hlas.knowledge import entries
+from hlas.agent.ranker import Ranker
+from hlas.errors import Unavailable
 from hlas.knowledge.language import Language
 from hlas.payloads import storable
 from hlas.store.db import Database
@@ -19,12 +23,13 @@ from hlas.tenants.audit import Change, record
 LONGEST_QUERY = 300
 # A passage is cut to this, so that all of them fit into a result.
 LARGEST_PASSAGE = 1500
-# Below this an entry shares a few common words with the query, not its subject.
-THRESHOLD = 0.25
 
 AGENT = Change(actor="agent")
 NOTHING_FOUND = "Nothing was found. Try other words once, or say that you do not know."
-PERSON_ASKED = "A person was asked to join. Tell the visitor that somebody will answer here."
+PERSON_ASKED = (
+    "The wish was recorded. Tell the visitor that it was passed on; do not promise when somebody "
+    "answers."
+)
 
 Query = Annotated[str, Field(min_length=1, max_length=LONGEST_QUERY), AfterValidator(storable)]
 OnHandOver = Callable[[Caller, str], Awaitable[None]]
@@ -80,23 +85,24 @@ class SearchKnowledgeTool(Builtin):
     }
     arguments = SearchKnowledge
 
-    def __init__(self, database: Database, caller: Caller, numbers: Numbers) -> None:
-        self._database = database
+    def __init__(self, ranker: Ranker, caller: Caller, numbers: Numbers) -> None:
+        self._ranker = ranker
         self._caller = caller
         self._numbers = numbers
 
     async def answer(self, arguments: Arguments) -> ToolResult:
         assert isinstance(arguments, SearchKnowledge)
         caller = self._caller
-        found = await entries.rank(
-            self._database, caller.tenant_id, arguments.query, caller.language
-        )
+        try:
+            found = await self._ranker.rank(caller.tenant_id, arguments.query, caller.language)
+        except Unavailable:
+            log.warning("ranking_skipped")
+            raise
+        passages = [
+            make_passage(self._numbers.give(one.entry_id), one) for one in found if is_relevant(one)
+        ]
         return show_passages(
-            [
-                self._numbers.give(one.entry_id, one.question, cut(one.answer, LARGEST_PASSAGE), "")
-                for one in found
-                if one.confidence >= THRESHOLD
-            ]
+            [replace(one, text=cut(one.text, LARGEST_PASSAGE)) for one in passages]
         )
 
 
@@ -109,20 +115,23 @@ class GetProductTool(Builtin):
     }
     arguments = GetProduct
 
-    def __init__(self, database: Database, caller: Caller, numbers: Numbers) -> None:
-        self._database = database
+    def __init__(self, ranker: Ranker, caller: Caller, numbers: Numbers) -> None:
+        self._ranker = ranker
         self._caller = caller
         self._numbers = numbers
 
     async def answer(self, arguments: Arguments) -> ToolResult:
         assert isinstance(arguments, GetProduct)
-        found = await find_products(self._database, self._caller.tenant_id, arguments.query)
-        return show_passages(
-            [
-                self._numbers.give(f"product:{one.sku}", one.name, _show_product(one), one.url)
-                for one in found
-            ]
-        )
+        tenant_id = self._caller.tenant_id
+        async with self._ranker.take_turn(tenant_id) as database:
+            found = await find_products(database, tenant_id, arguments.query)
+        return show_passages([self._make_passage(one) for one in found])
+
+    def _make_passage(self, product: Product) -> Passage:
+        passage_id = f"product:{product.sku}"
+        number = self._numbers.give(passage_id)
+        text = _show_product(product)
+        return Passage(number, passage_id, product.name, text, product.url, "product")
 
 
 class HandOverTool(Builtin):
@@ -146,7 +155,7 @@ class HandOverTool(Builtin):
 
     async def answer(self, arguments: Arguments) -> ToolResult:
         assert isinstance(arguments, HandOver)
-        if not self._is_asked:
+        if not (self._is_asked or self._caller.is_trial):
             await self._ask(arguments.reason)
             self._is_asked = True
         return ToolResult(PERSON_ASKED, "ok")

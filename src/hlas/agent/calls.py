@@ -21,6 +21,8 @@ class Caller:
     conversation_id: str
     run_id: str
     language: Language
+    # There is no conversation: nothing may be recorded or done.
+    is_trial: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +41,11 @@ class Numbers:
         self._given = {one.entry_id: one.number for one in supplied}
         self._last = max((one.number for one in supplied), default=0)
 
-    def give(self, entry_id: str, title: str, text: str, url: str) -> Passage:
+    def give(self, entry_id: str) -> int:
         if entry_id not in self._given:
             self._last += 1
             self._given[entry_id] = self._last
-        return Passage(self._given[entry_id], entry_id, title, text, url)
+        return self._given[entry_id]
 
 
 def cut(text: str, largest: int = LARGEST_RESULT) -> str:

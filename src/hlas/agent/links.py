@@ -63,6 +63,7 @@ _SPACES = str.maketrans("\u00a0\u202f\u2009\u2026", "    ")
 _DELIMITERS = re.compile(f"([ \t\n{LINK}{LINK_URL}{LINK_END}{CITE}{CITE_END}])")
 _CLOSERS = ".,;:!?'\")]}>*_~`\u00bb\u201c\u201d\u2018\u2019\u2026"
 _TRAILING = ".,:!?_~'"
+_AFTER_ADDRESS = f"{_CLOSERS}<|"
 
 
 class Links:
@@ -80,10 +81,11 @@ class Links:
             (self._parents if domain.is_wildcard else self._hosts).add(domain.host)
 
     def allow(self, url: str, text: str) -> None:
-        """Allow the host of a passage's address, and contacts that stand in its text."""
-        destination = Destination.parse(url)
-        if destination is not None:
-            self._hosts.add(destination.origin.host)
+        """Allow the host of a passage's address, and hosts and contacts that stand in its text."""
+        for address in (url, *(found for found, _ in _find_web(text))):
+            destination = Destination.parse(address)
+            if destination is not None:
+                self._hosts.add(destination.origin.host)
         self._contacts.update(found.lower() for found in _EMAIL.findall(text))
         self._contacts.update(re.sub(r"[^0-9+]", "", found) for found in _PHONE.findall(text))
 
@@ -226,6 +228,22 @@ class Words:
         # An address goes on until white space, for some programs over brackets, too.
         is_address = "//" in clean or "www." in clean.lower()
         return f"{clean} " if is_address and delimiter > " " else clean
+
+
+def find_addresses(text: str) -> Iterator[str]:
+    """Yield the http and https addresses in a text, without those that a bracket may have cut."""
+    for url, rest in _find_web(text):
+        if (not rest or rest[0] in _AFTER_ADDRESS) and Destination.parse(url) is not None:
+            yield url
+
+
+def _find_web(text: str) -> Iterator[tuple[str, str]]:
+    """Yield what begins like an address whose host is beyond doubt, and the rest of its word."""
+    for word in text.split():
+        for found in _WEB.finditer(word):
+            end = found.end()
+            if found["path"] or _ends(word, end) or not _continues_host(word[end]):
+                yield found[0].rstrip(_TRAILING), word[end:]
 
 
 def _is_suspect(word: str) -> bool:

@@ -24,6 +24,7 @@ from hlas.agent.mcp.pool import Pool
 from hlas.agent.mcp.protocol import McpError, RemoteTool
 from hlas.agent.mcp.servers import Endpoint
 from hlas.agent.prompts import Passage
+from hlas.agent.ranker import Ranker
 from hlas.errors import Unavailable
 from hlas.knowledge.language import Language
 from hlas.outbound.client import OutboundClient
@@ -39,6 +40,7 @@ SEPARATOR = "__"
 
 _TOO_LONG = f"The arguments are longer than {LARGEST_ARGUMENTS // 1024} kB."
 _NOT_JSON = "The arguments are not a JSON object."
+_TRIAL = "This is a trial: nothing was done."
 _FAILED = "The tool failed. Answer without it, or say that you could not find out."
 
 
@@ -153,7 +155,7 @@ class Tools:
             return ToolResult(given, "invalid")
         try:
             async with asyncio.timeout(seconds):
-                return await tool.run(given, seconds)
+                return await self._run(tool, given, seconds)
         except ValidationError as error:
             return ToolResult(_explain(error), "invalid")
         except TimeoutError:
@@ -168,6 +170,11 @@ class Tools:
                 log.error("tool_failed", tool=tool.name, error=type(error).__name__, where=where)
             return ToolResult(_FAILED, "error")
 
+    async def _run(self, tool: Tool, arguments: dict[str, object], seconds: float) -> ToolResult:
+        if self._caller.is_trial and self.is_acting(tool.name):
+            return ToolResult(_TRIAL, "error")
+        return await tool.run(arguments, seconds)
+
 
 class Toolbox:
     """One for each worker: opens the tools for an answer."""
@@ -180,8 +187,10 @@ class Toolbox:
         outbound: OutboundClient,
         meter: Meter,
         on_hand_over: OnHandOver | None = None,
+        ranker: Ranker | None = None,
     ) -> None:
-        self._database = database
+        # Whoever else searches with the connections of `database` shares it.
+        self.ranker = ranker or Ranker(database)
         self._operators = operators
         self._vault = vault
         self._meter = meter
@@ -194,8 +203,8 @@ class Toolbox:
         """The tools that the settings allow; passages are numbered after those `supplied`."""
         numbers = Numbers(supplied)
         ours: list[Builtin] = [
-            SearchKnowledgeTool(self._database, caller, numbers),
-            GetProductTool(self._database, caller, numbers),
+            SearchKnowledgeTool(self.ranker, caller, numbers),
+            GetProductTool(self.ranker, caller, numbers),
             HandOverTool(self._operators, caller, self._on_hand_over),
         ]
         allowed: list[Tool] = [tool for tool in ours if tool.name in settings.tools]

@@ -7,7 +7,7 @@ from hlas.agent import knowledge
 from scripted_agent import ScriptedAgent
 
 
-def _make(_: object) -> ScriptedAgent:
+def _make(*_: object) -> ScriptedAgent:
     return ScriptedAgent(Path(os.environ["HLAS_RECEIPTS"]))
 
 

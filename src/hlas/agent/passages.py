@@ -1,0 +1,22 @@
+"""Passages of the tenant's own knowledge, for the prompt and for the tool that searches it."""
+
+from hlas.agent.links import find_addresses
+from hlas.agent.prompts import LONGEST_URL, Passage
+from hlas.knowledge.entries import Match
+
+# Below this an entry shares a few common words with the question, and would only mislead.
+CONFIDENCE = 0.2
+
+
+def is_relevant(match: Match) -> bool:
+    return match.confidence >= CONFIDENCE
+
+
+def make_passage(number: int, match: Match) -> Passage:
+    return Passage(number, match.entry_id, match.question, match.answer, find_url(match.answer))
+
+
+def find_url(answer: str) -> str:
+    """The first address in an entry's answer, to which its citations link; empty without one."""
+    fitting = (url for url in find_addresses(answer) if len(url) <= LONGEST_URL)
+    return next(fitting, "")

@@ -1,0 +1,165 @@
+"""Passages of the tenant's own knowledge: their addresses, their links, and who searches when."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from uuid import UUID
+
+import pytest
+import pytest_asyncio
+
+from factories import Live, Site, make_site
+from hlas.agent import Question, knowledge, products
+from hlas.agent.agent_settings import DEFAULTS
+from hlas.agent.passages import CONFIDENCE, find_url, is_relevant, make_passage
+from hlas.agent.products import Product
+from hlas.agent.prompts import LONGEST_URL, Passage
+from hlas.agent.ranker import CONNECTIONS, Ranker
+from hlas.agent.tools import Caller, Toolbox
+from hlas.knowledge import entries
+from hlas.knowledge.entries import Entry, Match
+from hlas.outbound.client import OutboundClient
+from hlas.store.db import Database
+from hlas.store.vault import Vault
+from listeners import Notebook
+from modelled import ask, give_model
+from scripted_model import ScriptedModel
+
+URL = "https://order.example/form?lang=en"
+UNCOVERED = "Kde koupím zelenou velrybu?"
+
+
+@pytest_asyncio.fixture
+async def provider() -> AsyncIterator[ScriptedModel]:
+    async with ScriptedModel() as started:
+        yield started
+
+
+@pytest_asyncio.fixture
+async def shop(live_server: Live, operators: Database, provider: ScriptedModel) -> Site:
+    """A tenant with a model, the default tools, and no products."""
+    site = await make_site(live_server, operators, handler="agent")
+    await give_model(operators, site.tenant_id, provider.url)
+    return site
+
+
+async def test_a_cited_entry_links_to_its_address(shop: Site, operators: Database) -> None:
+    """The first address in an entry is the source's, and may stand in the answer."""
+    entry = Entry("How do I order?", f"Order at {URL}, or call us.", ("repeat",), "en")
+    await entries.save(operators, UUID(shop.tenant_id), [entry], source="test")
+    body = (await ask(shop, f"repeat order {URL} today [1].")).json()
+    message = body["assistant_message"]
+    assert message["content"] == f"order {URL} today [1]."
+    assert message["metadata"]["sources"] == [{"number": 1, "title": entry.question, "url": URL}]
+
+
+async def test_an_entry_that_a_tool_finds_links_to_its_address(
+    shop: Site, operators: Database
+) -> None:
+    """What `search_knowledge` finds is a source with an address, too."""
+    entry = Entry("Where is the catalogue?", f"See {URL}.", ("whale",), "en")
+    await entries.save(operators, UUID(shop.tenant_id), [entry], source="test")
+    script = 'call search_knowledge {"query": "catalogue"} then repeat See it [3] [2] [4].'
+    body = (await ask(shop, script)).json()
+    sources = body["assistant_message"]["metadata"]["sources"]
+    assert URL in [source["url"] for source in sources if source["title"] == entry.question]
+
+
+@pytest.mark.parametrize(
+    ("answer", "url"),
+    [
+        ("", ""),
+        ("See shop.example or ftp://shop.example/.", ""),
+        ("See https://a.example/x#top. Or https://b.example.", "https://a.example/x#top"),
+        ("[Order](https://a.example/x), please", "https://a.example/x"),
+        ("<https://a.example>", "https://a.example"),
+        ("**http://a.example:8080/x**", "http://a.example:8080/x"),
+        ("https://a.example/Foo_(bar) https://b.example/", "https://b.example/"),
+        ("https://user:password@a.example/ https://b.example/", "https://b.example/"),
+        ("https://a..example/ https://b.example/", "https://b.example/"),
+        (f"https://a.example/{'x' * LONGEST_URL} https://b.example/", "https://b.example/"),
+    ],
+)
+def test_address_of_an_entry(answer: str, url: str) -> None:
+    """The first address that is whole, valid and not too long."""
+    assert find_url(answer) == url
+    passage = make_passage(7, Match("an entry", "A question", answer, 1.0))
+    assert passage == Passage(7, "an entry", "A question", answer, url, "entry")
+
+
+def test_one_threshold() -> None:
+    """The prompt and the tool take the same entries for passages."""
+    assert is_relevant(Match("", "", "", CONFIDENCE))
+    assert not is_relevant(Match("", "", "", CONFIDENCE - 0.01))
+
+
+async def test_nothing_covers_the_question(shop: Site, provider: ScriptedModel) -> None:
+    """With the default tools and without products the model is not asked in vain."""
+    body = (await ask(shop, UNCOVERED)).json()
+    assert (body["meta"]["source"], body["meta"]["steps"]) == ("fallback", 0)
+    assert provider.requests == []
+
+
+async def test_products_are_a_reason_to_ask(
+    shop: Site, operators: Database, provider: ScriptedModel
+) -> None:
+    """A tenant with products is offered the tool that finds them."""
+    await products.save(operators, UUID(shop.tenant_id), [Product("W-1", "Whale")], source="csv")
+    await ask(shop, UNCOVERED)
+    tools = [one["function"]["name"] for one in provider.requests[0]["tools"]]
+    assert tools == list(DEFAULTS.tools)
+
+
+class Meter:
+    def tool_call(self, outcome: str) -> None: ...
+
+
+async def test_searches_take_turns(
+    database: Database, operators: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Edge case 51: a tenant with slow searches keeps one connection, whoever searches for it."""
+    running: list[str] = []
+    at_once: list[list[str]] = []
+    started, finish = asyncio.Event(), asyncio.Event()
+
+    async def search(_: Database, tenant_id: str, *__: object) -> list[Match]:
+        running.append(tenant_id)
+        at_once.append(sorted(running))
+        if tenant_id == "slow":
+            started.set()
+            await finish.wait()
+        running.remove(tenant_id)
+        return []
+
+    monkeypatch.setattr(entries, "rank", search)
+    monkeypatch.setattr("hlas.agent.builtin_tools.find_products", search)
+    monkeypatch.setattr(knowledge, "ANSWER_SECONDS", 60.0)
+    outbound = OutboundClient(frozenset())
+    ranker = Ranker(database)
+    vault = Vault("a key for tests that is long enough, surely")
+    toolbox = Toolbox(database, operators, vault, outbound, Meter(), ranker=ranker)
+    agent = knowledge.KnowledgeAgent(database, ranker)
+
+    async def search_all(tenant_id: str) -> None:
+        tools = await toolbox.open(Caller(tenant_id, "", "", "en"), DEFAULTS)
+        results = await asyncio.gather(
+            tools.call("search_knowledge", '{"query": "x"}', seconds=60),
+            tools.call("get_product", '{"query": "x"}', seconds=60),
+        )
+        assert [one.outcome for one in results] == ["ok", "ok"]
+
+    slow = asyncio.gather(
+        *(search_all("slow") for _ in range(3)),
+        agent.answer(Question("slow", "", "x", "en"), Notebook()),
+    )
+    async with asyncio.timeout(60):
+        await started.wait()
+        # The other tenant has all its answers while the slow one waits for its first.
+        await search_all("quick")
+        await agent.answer(Question("quick", "", "x", "en"), Notebook())
+        assert running == ["slow"]
+        finish.set()
+        await slow
+    assert all(one.count("slow") <= 1 and len(one) <= CONNECTIONS for one in at_once)
+    assert sum("slow" in one for one in at_once) >= 7
+    await toolbox.close()
+    await outbound.close()
