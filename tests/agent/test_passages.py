@@ -136,8 +136,8 @@ async def test_searches_take_turns(
     outbound = OutboundClient(frozenset())
     ranker = Ranker(database)
     vault = Vault("a key for tests that is long enough, surely")
-    toolbox = Toolbox(database, operators, vault, outbound, Meter(), ranker=ranker)
-    agent = knowledge.KnowledgeAgent(database, ranker)
+    toolbox = Toolbox(ranker, operators, vault, outbound, Meter())
+    agent = knowledge.KnowledgeAgent(ranker)
 
     async def search_all(tenant_id: str) -> None:
         tools = await toolbox.open(Caller(tenant_id, "", "", "en"), DEFAULTS)

@@ -15,6 +15,7 @@ import uuid_utils
 from hlas import errors
 from hlas.agent import Agent, Answer, Listener, Question, replies
 from hlas.agent.knowledge import KnowledgeAgent
+from hlas.agent.ranker import Ranker
 from hlas.agent.runner import FALLBACK, Runner
 from hlas.conversations import conversations, messages
 from hlas.conversations.frames import Cursor
@@ -69,7 +70,7 @@ class Parts:
         self.live = Live(str(uuid_utils.uuid4()))
         self.live.connect(database, operators, partial(sign_ins.find_valid, operators))
         self.writer = Writer(Logins(url), APPLICATION, worker=self.live.worker)
-        self.agent = Counting(KnowledgeAgent(database))
+        self.agent = Counting(KnowledgeAgent(Ranker(database)))
         self.runner = self.writer.listener = Runner(
             self.live, self.writer, self.agent, database, operators, Metrics()
         )

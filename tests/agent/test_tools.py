@@ -19,6 +19,7 @@ from hlas.agent.calls import LARGEST_RESULT, cut
 from hlas.agent.mcp import servers
 from hlas.agent.products import Product
 from hlas.agent.prompts import Passage
+from hlas.agent.ranker import Ranker
 from hlas.agent.tools import Caller, Toolbox, Tools, make_name
 from hlas.demo import tenant as demo
 from hlas.errors import Unavailable
@@ -96,7 +97,7 @@ async def make_shop(database: Database, operators: Database) -> AsyncIterator[Ma
         async def notify(caller: Caller, reason: str) -> None:
             asked.append((caller, reason))
 
-        toolbox = Toolbox(database, operators, VAULT, outbound, meter, notify)
+        toolbox = Toolbox(Ranker(database), operators, VAULT, outbound, meter, notify)
         opened.append(Shop(tenant_id, toolbox, operators, outbound, meter, asked))
         return opened[-1]
 
@@ -516,7 +517,7 @@ async def test_wrong_key(shop: Shop, database: Database, logs: io.BytesIO) -> No
     async with serve(ScriptedServer()) as server:
         await shop.add(server, Authorization="Bearer x")
         other = Vault("another key for tests that is long enough")
-        toolbox = Toolbox(database, shop.operators, other, shop.outbound, shop.meter)
+        toolbox = Toolbox(Ranker(database), shop.operators, other, shop.outbound, shop.meter)
         caller = Caller(str(shop.tenant_id), shop.conversation_id, str(uuid4()), "cs")
         tools = await toolbox.open(caller, make_agent_settings("crm__*", "get_product"))
         assert len(tools.definitions()) == 1

@@ -19,6 +19,7 @@ import pytest
 from factories import Site, make_site, serve_app
 from hlas.agent import Question
 from hlas.agent import knowledge as agent
+from hlas.agent.ranker import Ranker
 from hlas.agent.runner import FALLBACK
 from hlas.errors import TooManyEntries
 from hlas.knowledge import entries as knowledge
@@ -183,7 +184,7 @@ async def test_a_tenant_pauses_as_long_as_it_took(
 
     monkeypatch.setattr(knowledge, "rank", rank)
     monkeypatch.setattr(agent, "ANSWER_SECONDS", 60.0)
-    one = agent.KnowledgeAgent(database)
+    one = agent.KnowledgeAgent(Ranker(database))
     question = Question("a tenant", "a conversation", "What does it cost?", "en")
     await asyncio.gather(*(one.answer(question, Notebook()) for _ in range(4)))
     for (started, ended), (following, _) in itertools.pairwise(times):
@@ -202,7 +203,7 @@ async def test_questions_that_wait_are_answered(
 
     match = knowledge.Match("an entry", "What?", "That.", 1.0)
     monkeypatch.setattr(knowledge, "rank", rank)
-    one = agent.KnowledgeAgent(database)
+    one = agent.KnowledgeAgent(Ranker(database))
     question = Question("a tenant", "a conversation", "What does it cost?", "en")
     answers = await asyncio.gather(*(one.answer(question, Notebook()) for _ in range(5)))
     assert [answer.text for answer in answers] == ["That."] * 5
@@ -235,7 +236,7 @@ async def test_a_slow_ranking_is_cancelled(
 async def test_the_server_cancels_statements(site: Site) -> None:
     """Edge case 51: the server cancels a statement by itself, also for a killed worker."""
     services = site.live.app.state.services
-    for database in (services.agent.means.agents, services.database):
+    for database in (services.agent.means.ranker._database, services.database):
         row = await database.one("select current_setting('statement_timeout') as told")
         assert row["told"] == "5s"
 

@@ -4,6 +4,7 @@ import pytest
 
 from hlas.agent import Question
 from hlas.agent.knowledge import KnowledgeAgent
+from hlas.agent.ranker import Ranker
 from hlas.demo import tenant as demo
 from hlas.knowledge import entries
 from hlas.knowledge.language import detect, fold
@@ -100,7 +101,7 @@ async def ask(operators: Database, database: Database, texts: list[str]) -> list
     await demo.load_demo(operators, made.id)
     rows = await operators.all("select id, question from knowledge")
     questions = {str(row["id"]): str(row["question"]) for row in rows}
-    agent = KnowledgeAgent(database)
+    agent = KnowledgeAgent(Ranker(database))
     found: list[str | None] = []
     for text in texts:
         question = Question(str(made.id), str(made.id), text, detect(text) or "cs")

@@ -30,6 +30,7 @@ from hlas.agent.knowledge import ANSWER_SECONDS, QUESTIONS
 from hlas.agent.models import Model
 from hlas.agent.passages import is_relevant, make_passage
 from hlas.agent.prompts import Passage, Turn
+from hlas.agent.ranker import Ranker
 from hlas.agent.speaker import Speaker
 from hlas.agent.spend import BudgetUsedUp, Ledger, Payer, Reservation
 from hlas.agent.tools import Caller, Toolbox, ToolResult, Tools
@@ -40,8 +41,6 @@ from hlas.store.db import Database, Queries
 
 queries = Queries.beside(__file__)
 
-# A passage below this confidence would only mislead.
-PASSAGE_CONFIDENCE = 0.2
 TOOL_SECONDS = 10.0
 # With less time than this another model is not asked.
 LEAST_SECONDS = 2.0
@@ -69,8 +68,7 @@ class Means:
     client: ChatClient
     ledger: Ledger
     toolbox: Toolbox
-    # The connections on which knowledge is searched.
-    agents: Database
+    ranker: Ranker
     operators: Database
     settings: Settings
 
@@ -86,9 +84,9 @@ class Attempt:
         self._question = question
         self._assignment = assignment
         self._models = list(assignment.models)
+        most_steps = settings.agent_max_steps
         self._most_steps = min(
-            options.max_steps or settings.agent_max_steps,
-            assignment.settings.max_steps or settings.agent_max_steps,
+            most_steps, options.max_steps or most_steps, assignment.settings.max_steps or most_steps
         )
         limit = settings.agent_timeout_seconds
         self.seconds = min(options.timeout_ms / 1000, limit) if options.timeout_ms else limit
@@ -109,7 +107,11 @@ class Attempt:
     async def run(self) -> Answer:
         question, assignment = self._question, self._assignment
         caller = Caller(
-            question.tenant_id, question.conversation_id, question.run_id, question.language
+            question.tenant_id,
+            question.conversation_id,
+            question.run_id,
+            question.language,
+            is_trial=not question.reply_to,
         )
         self.passages = await self._find_passages()
         self._speaker.add(self.passages)
@@ -155,7 +157,7 @@ class Attempt:
         return self._finish(completion)
 
     async def _find_passages(self) -> list[Passage]:
-        question, ranker = self._question, self._means.toolbox.ranker
+        question, ranker = self._question, self._means.ranker
         found: dict[str, entries.Match] = {}
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
@@ -177,13 +179,14 @@ class Attempt:
         most = self._means.settings.agent_max_history_messages if wanted is None else wanted
         # The messages that have no answer yet are always among them.
         most = max(most, len(question.earlier)) + 1
-        rows = await self._means.agents.all(
-            queries.read_turns,
-            question.tenant_id,
-            question.conversation_id,
-            question.reply_to,
-            most,
-        )
+        async with self._means.ranker.take_turn(question.tenant_id) as database:
+            rows = await database.all(
+                queries.read_turns,
+                question.tenant_id,
+                question.conversation_id,
+                question.reply_to,
+                most,
+            )
         turns = [
             Turn(row["role"], _CITATION.sub("", row["content"]))
             if row["role"] == "assistant"
@@ -363,8 +366,7 @@ class Attempt:
             self._speaker.text,
             "agent",
             self._confidence,
-            # Products are cited, too, and are no entries.
-            entries=tuple(dict.fromkeys(one.entry_id for one in cited if _is_entry(one.entry_id))),
+            entries=tuple(dict.fromkeys(one.entry_id for one in cited if one.kind == "entry")),
             sources=tuple(Source(one.number, one.title, one.url) for one in cited),
         )
         return self.complete(answer, None)
@@ -419,10 +421,6 @@ def _parse(arguments: str) -> dict[str, object] | None:
     except orjson.JSONDecodeError:
         return None
     return parsed if isinstance(parsed, dict) and consents.is_shown_whole(parsed) else None
-
-
-def _is_entry(passage_id: str) -> bool:
-    return ":" not in passage_id
 
 
 def _name_of(definition: dict[str, object]) -> str:

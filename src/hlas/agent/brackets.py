@@ -11,7 +11,8 @@ MOST_NESTED = 8
 # What may stand before the first word of a line, in lists and quotations.
 LINE_PREFIX = re.compile(r"[ \t>*+\-0-9.)]*")
 _PIECES = re.compile(r"[\[\]()!: \n【】]|[^\[\]()!: \n【】]+")
-_NUMBERS = re.compile(r"\s*\^?\s*(\d{1,9}(?:\s*[,;]\s*\d{1,9})*)\s*(?:†[^\[\]]*)?")
+# Possessive, so that it is linear in the blanks.
+_NUMBERS = re.compile(r"\s*+(?:\^\s*+)?(\d{1,9}(?:\s*+[,;]\s*+\d{1,9})*+)\s*+(?:†[^\[\]]*)?")
 _TARGET = re.compile(r"[/\\#:@]|\w\.\w")
 _BRACKETS = str.maketrans("", "", "[]")
 

@@ -48,10 +48,15 @@ class Decision:
 
 
 def is_shown_whole(arguments: dict[str, object]) -> bool:
-    """Whether the widget shows every character that the tool would be given."""
+    """Whether the visitor can read every character that the tool would be given."""
+    whole = orjson.dumps(arguments).decode()
     texts = [*arguments, *(orjson.dumps(value).decode() for value in arguments.values())]
-    return len(orjson.dumps(arguments)) <= LARGEST_CALL and all(
-        len(text) <= LONGEST_VALUE for text in texts
+    # Not printable are control and bidirectional characters; JSON escapes some of them.
+    is_readable = whole.isprintable() and "\\u00" not in whole
+    return (
+        is_readable
+        and len(whole) <= LARGEST_CALL
+        and max(map(len, texts), default=0) <= (LONGEST_VALUE)
     )
 
 

@@ -4,11 +4,8 @@ import asyncio
 
 from hlas import errors, log
 from hlas.agent import Answer, Listener, Question
-from hlas.agent.ranker import CONNECTIONS, STATEMENT_SECONDS, Ranker
+from hlas.agent.ranker import Ranker
 from hlas.knowledge import entries
-from hlas.store.db import Database
-
-__all__ = ["ANSWER_SECONDS", "CONNECTIONS", "QUESTIONS", "STATEMENT_SECONDS", "KnowledgeAgent"]
 
 # Below this confidence the tenant's fallback sentence is better than a guess.
 THRESHOLD = 0.45
@@ -21,9 +18,8 @@ QUESTIONS = 3
 class KnowledgeAgent:
     """Answers with the entries that match best, word for word."""
 
-    def __init__(self, database: Database, ranker: Ranker | None = None) -> None:
-        """Whoever else searches with the same connections shares the `ranker`."""
-        self._ranker = ranker or Ranker(database)
+    def __init__(self, ranker: Ranker) -> None:
+        self._ranker = ranker
 
     async def answer(self, question: Question, _: Listener) -> Answer:
         """Answer each of the visitor's messages that the knowledge covers."""

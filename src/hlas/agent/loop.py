@@ -14,10 +14,11 @@ import uuid_utils
 
 from hlas import log
 from hlas.agent import Agent, Answer, Listener, Question, Reason, agent_settings
-from hlas.agent import knowledge as knowledge_agent
 from hlas.agent.attempts import Attempt, GiveUp, Means
 from hlas.agent.chat import ChatClient
+from hlas.agent.knowledge import KnowledgeAgent
 from hlas.agent.prompts import Passage
+from hlas.agent.ranker import CONNECTIONS, STATEMENT_SECONDS, Ranker
 from hlas.agent.spend import Ledger
 from hlas.agent.tools import Toolbox
 from hlas.errors import Unavailable
@@ -166,8 +167,8 @@ async def open_agent(logins: Logins, settings: Settings, meter: Meter) -> AsyncI
         agents = await Database.open(
             logins,
             APPLICATION,
-            size=knowledge_agent.CONNECTIONS,
-            statement_seconds=knowledge_agent.STATEMENT_SECONDS,
+            size=CONNECTIONS,
+            statement_seconds=STATEMENT_SECONDS,
         )
         stack.push_async_callback(agents.close)
         operators = await Database.open(
@@ -178,7 +179,9 @@ async def open_agent(logins: Logins, settings: Settings, meter: Meter) -> AsyncI
         stack.push_async_callback(client.close)
         outbound = OutboundClient.from_settings(settings)
         stack.push_async_callback(outbound.close)
-        toolbox = Toolbox(agents, operators, vault, outbound, meter)
+        ranker = Ranker(agents)
+        toolbox = Toolbox(ranker, operators, vault, outbound, meter)
         stack.push_async_callback(toolbox.close)
-        means = Means(client, Ledger(operators, meter), toolbox, agents, operators, settings)
-        yield ModelAgent(knowledge_agent.KnowledgeAgent(agents), means, vault)
+        ledger = Ledger(operators, meter)
+        means = Means(client, ledger, toolbox, ranker, operators, settings)
+        yield ModelAgent(KnowledgeAgent(ranker), means, vault)

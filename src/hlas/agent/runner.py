@@ -4,7 +4,7 @@ import asyncio
 import time
 from asyncio import FIRST_COMPLETED
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from contextvars import Context
 from dataclasses import replace
 from typing import Final, Literal, Protocol, TypeAlias
@@ -36,12 +36,13 @@ FALLBACK: Final[dict[Language, str]] = {
 TICK_SECONDS = 0.5
 # After this time, check whether the run was stopped or cancelled.
 PATIENCE_SECONDS = 0.1
-# After this many attempts the fallback sentence is sent: with the agent, and of any kind.
+# The fallback sentence is sent after so many attempts that asked the agent, or attempts in all.
 MOST_ATTEMPTS = 5
 MOST_CLAIMS = 20
-# Answers that are made at once; further runs of the worker, or of one tenant there, wait.
-WORKER_ANSWERS = 256
+# Answers of one tenant that are made at once; further runs wait.
 TENANT_ANSWERS = 64
+# Answers of models in a worker: slow ones do not hold up those from the knowledge.
+MODEL_ANSWERS = 256
 WRITE_ATTEMPTS = 20
 WRITE_PAUSE_SECONDS = 0.25
 CLOSE_SECONDS = 1.0
@@ -80,7 +81,7 @@ class Runner:
         self._operators = operators
         self._meter = meter
         self._tasks: dict[asyncio.Task[None], Run] = {}
-        self._turns = asyncio.Semaphore(WORKER_ANSWERS)
+        self._model_turns = asyncio.Semaphore(MODEL_ANSWERS)
         self._tenant_turns: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
         self._claiming: asyncio.Task[None] | None = None
         # A run may wait that the claim under way has not seen.
@@ -168,7 +169,7 @@ class Runner:
         answer: Answer | None = None
         outcome: RunOutcome = "left"
         try:
-            async with self._find_turns(run.tenant_id), self._turns:
+            async with self._find_turns(run.tenant_id):
                 answer, outcome = await self._answer(run, speech, started)
         except Exception as error:  # noqa: BLE001  # the lease ends, and another attempt is made
             log.error("run_failed", error=type(error).__name__, where=log.find_place(error))
@@ -190,7 +191,7 @@ class Runner:
     async def _answer(
         self, run: Run, speech: Speech, started: float
     ) -> tuple[Answer | None, RunOutcome]:
-        # Whatever has failed so often, the texts may be the reason.
+        # After many failures run without the texts: they may be the cause.
         texts = runs.TEXTS if run.attempt <= MOST_CLAIMS else 0
         briefing = await runs.brief(self._database, run, self._live.worker, texts=texts)
         if not briefing.is_wanted or (texts and not briefing.texts):
@@ -232,7 +233,8 @@ class Runner:
             if run.attempt > 1:
                 await runs.count_attempt(self._operators, run, self._live.worker)
             try:
-                return await self._agent.answer(question, listener)
+                async with self._model_turns if question.has_model else nullcontext():
+                    return await self._agent.answer(question, listener)
             except Exception as error:  # noqa: BLE001  # see above
                 log.error("agent_failed", error=type(error).__name__, where=log.find_place(error))
         return Answer(None, "knowledge", 0.0)

@@ -181,16 +181,14 @@ class Toolbox:
 
     def __init__(
         self,
-        database: Database,
+        ranker: Ranker,
         operators: Database,
         vault: Vault,
         outbound: OutboundClient,
         meter: Meter,
         on_hand_over: OnHandOver | None = None,
-        ranker: Ranker | None = None,
     ) -> None:
-        # Whoever else searches with the connections of `database` shares it.
-        self.ranker = ranker or Ranker(database)
+        self._ranker = ranker
         self._operators = operators
         self._vault = vault
         self._meter = meter
@@ -203,8 +201,8 @@ class Toolbox:
         """The tools that the settings allow; passages are numbered after those `supplied`."""
         numbers = Numbers(supplied)
         ours: list[Builtin] = [
-            SearchKnowledgeTool(self.ranker, caller, numbers),
-            GetProductTool(self.ranker, caller, numbers),
+            SearchKnowledgeTool(self._ranker, caller, numbers),
+            GetProductTool(self._ranker, caller, numbers),
             HandOverTool(self._operators, caller, self._on_hand_over),
         ]
         allowed: list[Tool] = [tool for tool in ours if tool.name in settings.tools]

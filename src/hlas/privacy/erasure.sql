@@ -61,12 +61,15 @@ limit 1
 for update
 
 -- name: forget_visitor
--- The visitor's id and the page's metadata about them; the messages' text is kept.
+-- The visitor's id, the page's metadata about them, and what they were asked to confirm; the
+-- messages' text is kept.
+with asked as (delete from confirmations where tenant_id = $1 and conversation_id = $2)
 update conversations set visitor_id = null, is_verified = false, meta = '{}'
 where tenant_id = $1 and id = $2
 
 -- name: forget_metadata
--- The page's metadata of visitors' messages; an assistant's metadata say how it answered.
-update messages set meta = '{}'
+-- The page's metadata of visitors' messages, and the arguments that they confirmed; the rest of an
+-- assistant's metadata says how it answered.
+update messages set meta = case role when 'user' then '{}' else meta - 'confirmation' end
 where tenant_id = $1 and conversation_id = $2 and seq > $3 and seq <= $4
-  and role = 'user' and meta <> '{}'
+  and (role = 'user' and meta <> '{}' or role = 'assistant' and meta ? 'confirmation')
