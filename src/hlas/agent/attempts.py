@@ -366,7 +366,8 @@ class Attempt:
         raise GiveUp("model_failed") from None
 
     def _list_sources(self) -> tuple[Source, ...]:
-        return tuple(Source(one.number, one.title, one.url) for one in self._guard.cited)
+        cited = sorted(self._guard.cited, key=lambda one: one.number)
+        return tuple(Source(one.number, one.title, one.url) for one in cited)
 
     def _make_answer(self) -> Answer:
         cited = (one.entry_id for one in self._guard.cited if one.entry_id)

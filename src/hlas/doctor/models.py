@@ -49,9 +49,9 @@ async def _list_used(logins: Logins) -> list[Row]:
 
 async def _find_problem(model: Model) -> str:
     """Only what is certain: not every provider has a list of models."""
-    headers = {"Authorization": f"Bearer {model.key}"} if model.key else {}
+    url, key = f"{model.base_url.rstrip('/')}/models", model.key
     try:
-        fetched = await fetch(f"{model.base_url.rstrip('/')}/models", **headers)
+        fetched = await (fetch(url, Authorization=f"Bearer {key}") if key else fetch(url))
     except Unreachable as error:
         return f"it cannot be reached ({error})"
     if fetched.status in {401, 403}:
