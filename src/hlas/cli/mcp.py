@@ -18,7 +18,7 @@ from hlas.store.vault import Vault
 from hlas.tenants import tenants
 
 mcp = typer.Typer(
-    help="MCP servers whose tools an agent may use: add, test ...",
+    help="MCP servers whose tools an agent may use: add, list, remove.",
     no_args_is_help=True,
 )
 

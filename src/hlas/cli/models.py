@@ -16,7 +16,7 @@ from hlas.store.db import Database
 from hlas.store.vault import Vault
 
 model = typer.Typer(
-    help="Language models for agents: add, list, set, test ...",
+    help="Language models for agents: add, list, set, remove.",
     no_args_is_help=True,
 )
 

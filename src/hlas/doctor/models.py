@@ -34,7 +34,8 @@ async def check(logins: Logins | None, settings: Settings) -> Finding:
     bad = {model.name: problem for model, problem in zip(used, problems, strict=True) if problem}
     if bad:
         found = "; ".join(f"{name}: {problem}" for name, problem in bad.items())
-        return Finding("models", "fail", found, f"`hlas model test {next(iter(bad))}` says more")
+        fix = f"start it, or check its address and key; `hlas model test {next(iter(bad))}` asks it"
+        return Finding("models", "fail", found, fix)
     names = ", ".join(model.name for model in used)
     return Finding("models", "ok", f"they answer: {names}; `hlas model test` also asks them")
 
