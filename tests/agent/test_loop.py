@@ -63,6 +63,19 @@ async def test_answer(shop: Site, provider: ScriptedModel, operators: Database) 
     assert spent == {"amount": cost * PRICE // 10**6, "requests": 1, "settled": 1}
 
 
+async def test_sources(shop: Site, provider: ScriptedModel) -> None:
+    """Sources are listed by number; a passage that a tool finds again is the same passage."""
+    body = (await ask(shop, "repeat The usage [2], then [1].")).json()
+    sources = body["assistant_message"]["metadata"]["sources"]
+    assert [source["number"] for source in sources] == [1, 2]
+    agent = shop.live.app.state.services.agent
+    question = 'call search_knowledge {"query": "What does delivery cost?"} then repeat Done [1].'
+    trial = await agent.try_out(shop.tenant_id, question, "en")
+    assert trial.answer.tools_used == ("search_knowledge",)
+    assert "Delivery costs 99 crowns." in provider.requests[-1]["messages"][-1]["content"]
+    assert [passage.number for passage in trial.passages].count(1) == 1
+
+
 async def test_history(shop: Site, provider: ScriptedModel, operators: Database) -> None:
     """The model is given the conversation so far, as much of it as was asked for."""
     await ask(shop, "repeat The first answer [1].")

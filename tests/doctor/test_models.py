@@ -86,7 +86,7 @@ async def test_refuses(
     await use_model(operators, provider.url, KEY)
     found = await examine(database_url)
     assert (found.status, said in found.found) == ("fail", True)
-    assert found.fix == "`hlas model test gpt` says more"
+    assert "`hlas model test gpt`" in found.fix
     assert KEY not in str(found)
 
 

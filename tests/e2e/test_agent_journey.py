@@ -31,7 +31,7 @@ from hlas.store.db import Database
 from hlas.store.vault import Vault
 from hlas.tenants import tenants
 from mcp_scripts import ScriptedServer, serve
-from model_scripts import Await, Call, Say, Step, Usage
+from model_scripts import Await, Call, Refuse, Say, Step, Usage
 from modelled import give_model
 from processes import UNLIMITED, Served, serve_process
 from scripted_model import ScriptedModel
@@ -48,10 +48,10 @@ BOOK = {
 
 
 class Director(ScriptedModel):
-    """A provider whose next answers the test names, one for each request."""
+    """A provider whose next answers the test names; a request too many is counted and refused."""
 
     def __init__(self) -> None:
-        super().__init__(lambda _: self._answers.pop(0))
+        super().__init__(lambda _: self._answers.pop(0) if self._answers else [Refuse(500)])
         self._answers: list[list[Step]] = []
 
     def plan(self, *answers: list[Step]) -> None:

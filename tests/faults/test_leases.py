@@ -185,8 +185,8 @@ async def test_signal_during_a_claim(
 async def test_answers_at_once(
     open_parts: Callable[..., Any], operators: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A worker makes a bounded number of answers at once, fewer for one tenant; none is lost."""
-    monkeypatch.setattr(runner, "WORKER_ANSWERS", 3)
+    """A worker makes a bounded number of models' answers at once, and of a tenant's; none is lost."""
+    monkeypatch.setattr(runner, "MODEL_ANSWERS", 3)
     monkeypatch.setattr(runner, "TENANT_ANSWERS", 2)
     agent = HeldAgent()
     async with open_parts(agent) as parts:

@@ -293,7 +293,9 @@ class Attempt:
 
     def _take_result(self, call: ToolCall, result: ToolResult) -> None:
         self.messages.append({"role": "tool", "tool_call_id": call.id, "content": result.text})
-        self.passages += result.passages
+        # What is found again keeps its number.
+        known = {one.number for one in self.passages}
+        self.passages += [one for one in result.passages if one.number not in known]
         self._speaker.add(result.passages)
 
     async def _offer(
@@ -361,7 +363,7 @@ class Attempt:
 
     def make_answer(self) -> Answer:
         """What the model has said so far, with its sources."""
-        cited = self._speaker.list_cited()
+        cited = sorted(self._speaker.list_cited(), key=lambda one: one.number)
         answer = Answer(
             self._speaker.text,
             "agent",

@@ -34,7 +34,8 @@ async def check(logins: Logins | None, settings: Settings) -> Finding:
     bad = {model.name: problem for model, problem in zip(used, problems, strict=True) if problem}
     if bad:
         found = "; ".join(f"{name}: {problem}" for name, problem in bad.items())
-        return Finding("models", "fail", found, f"`hlas model test {next(iter(bad))}` says more")
+        fix = f"start it, or check its address and key; `hlas model test {next(iter(bad))}` asks it"
+        return Finding("models", "fail", found, fix)
     names = ", ".join(model.name for model in used)
     return Finding("models", "ok", f"they answer: {names}; `hlas model test` also asks them")
 
@@ -49,9 +50,9 @@ async def _list_used(logins: Logins) -> list[Row]:
 
 async def _find_problem(model: Model) -> str:
     """Only what is certain: not every provider has a list of models."""
-    headers = {"Authorization": f"Bearer {model.key}"} if model.key else {}
+    url, key = f"{model.base_url.rstrip('/')}/models", model.key
     try:
-        fetched = await fetch(f"{model.base_url.rstrip('/')}/models", **headers)
+        fetched = await (fetch(url, Authorization=f"Bearer {key}") if key else fetch(url))
     except Unreachable as error:
         return f"it cannot be reached ({error})"
     if fetched.status in {401, 403}:

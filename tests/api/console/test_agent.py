@@ -269,6 +269,7 @@ async def test_a_model_that_fails_is_shown(site: Site, operators: Database) -> N
         answer = await browser.post(path, question="fail 500 What does delivery cost?")
     assert answer.status_code == 200
     assert "the model failed" in answer.text
+    assert "not reported: the most they can cost is counted" in answer.text
     assert 'class="chip bad"' in answer.text
 
 
