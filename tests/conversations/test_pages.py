@@ -144,10 +144,10 @@ async def test_reader_behind_gets_page_by_page(
     assert worker.key not in worker.live._behind
 
 
-async def test_streams_send_no_more_than_history(
+async def test_opened_stream_sends_one_page(
     worker: Worker, operators: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Edge case 50: an opened stream sends one page, however long the conversation is."""
+    """Edge case 50: an opened stream sends one page before the pause, however long it is."""
     await add_messages(operators, worker.key, 400, "ž" * 2_000)
     monkeypatch.setattr(topics, "PAGE_SECONDS", NEVER)
     written = 0

@@ -8,7 +8,7 @@ from typing import TypeVar
 from hlas.conversations.readers import Progress, Reader, Snapshot
 
 # A reader that is behind gets one page at a time, and all such readers of a conversation together
-# one page in this time: streams send no more than history does.
+# one page in this time, besides the first page of each: opening a stream counts as a read.
 PAGE_SECONDS = 0.2
 
 Due = TypeVar("Due")
