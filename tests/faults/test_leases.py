@@ -185,24 +185,30 @@ async def test_signal_during_a_claim(
 async def test_answers_at_once(
     open_parts: Callable[..., Any], operators: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A worker makes a bounded number of models' answers at once, and of a tenant's; none is lost."""
+    """Models' answers of a worker, and answers of a tenant, are bounded; the knowledge's go on."""
     monkeypatch.setattr(runner, "MODEL_ANSWERS", 3)
     monkeypatch.setattr(runner, "TENANT_ANSWERS", 2)
     agent = HeldAgent()
     async with open_parts(agent) as parts:
         first = await drafts.make_session(operators)
         second = await drafts.make_session(operators)
+        await operators.execute(
+            "insert into agent_settings (tenant_id, models) select id, '{m}' from tenants"
+        )
         for tenant_id in [first.tenant_id] * 4 + [second.tenant_id] * 4:
             await drafts.send(
                 parts.writer, await drafts.make_session(operators, tenant_id), "hello"
             )
         await agent.until_asked(3)
+        # A tenant without a model is not held up.
+        await drafts.send(parts.writer, await drafts.make_session(operators), "hello")
+        await agent.until_asked(4)
         # Those that wait keep their leases.
         await expire(operators)
         await parts.runner.tick()
         agent.gate.set()
-        await until_done(operators, 8)
-    assert agent.most_of_all == 3
+        await until_done(operators, 9)
+    assert agent.most_of_all == 4
     assert max(agent.most.values()) == 2
     rows = await operators.all("select distinct attempt from runs")
     assert [row["attempt"] for row in rows] == [1]

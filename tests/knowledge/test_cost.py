@@ -19,6 +19,7 @@ import pytest
 from factories import Site, make_site, serve_app
 from hlas.agent import Question
 from hlas.agent import knowledge as agent
+from hlas.agent import loop
 from hlas.agent.ranker import Ranker
 from hlas.agent.runner import FALLBACK
 from hlas.errors import TooManyEntries
@@ -140,7 +141,7 @@ async def test_slow_knowledge_affects_only_its_tenant(
     A tenant has one question in progress at a time, so it does not delay a second tenant.
     """
     # A long timeout, because the questions wait until the others have been answered.
-    monkeypatch.setattr(agent, "STATEMENT_SECONDS", 60.0)
+    monkeypatch.setattr(loop, "STATEMENT_SECONDS", 60.0)
     monkeypatch.setattr(agent, "ANSWER_SECONDS", 60.0)
     async with serve_app(settings, logs) as live:
         slow, second = [await make_site(live, operators, handler="agent") for _ in range(2)]
