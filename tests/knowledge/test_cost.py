@@ -17,9 +17,8 @@ import httpx
 import pytest
 
 from factories import Site, make_site, serve_app
-from hlas.agent import Question
+from hlas.agent import Question, loop
 from hlas.agent import knowledge as agent
-from hlas.agent import loop
 from hlas.agent.ranker import Ranker
 from hlas.agent.runner import FALLBACK
 from hlas.errors import TooManyEntries

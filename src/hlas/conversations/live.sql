@@ -29,7 +29,9 @@ with scope as materialized (
     select set_config('app.tenant_id', $1::text, true)::uuid as tenant_id
 )
 select w.id::text as id, w.after, c.status, c.handler, c.last_seq, m.seqs, m.runs, m.frames,
-       r.attempt, r.reply_to, f.numbers, f.pieces
+       r.attempt, r.reply_to, f.numbers, f.pieces,
+       (select max(reply_to) from runs
+        where tenant_id = s.tenant_id and conversation_id = w.id and state = 'stopped') as stopped_to
 from scope s
 cross join unnest($2::uuid[], $3::integer[], $4::integer[], $5::integer[], $6::integer[])
            as w (id, after, known_run, known_attempt, known_number)

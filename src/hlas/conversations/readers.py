@@ -51,6 +51,8 @@ class Snapshot:
     # seq, the run and the attempt that made it if it is an agent's, and the frame.
     messages: list[tuple[int, str | None, str]]
     progress: Progress | None
+    # The visitor has stopped answers up to that of this message.
+    stopped_to: int = 0
 
     @classmethod
     def from_row(cls, row: Row, known: Progress | None = None) -> Self:
@@ -63,6 +65,7 @@ class Snapshot:
                 zip(row["seqs"] or (), row["runs"] or (), row["frames"] or (), strict=True)
             ),
             progress=_join(row, known) if row["reply_to"] else None,
+            stopped_to=row["stopped_to"] or 0,
         )
 
 
@@ -258,13 +261,31 @@ class AnswerReader(Reader):
                 if run is not None and int(run.partition(".")[0]) >= self._asked:
                     self._finish(out, run, frame)
         if not self.is_done and self._seq >= snapshot.last_seq:
-            if snapshot.handler == "agent" and snapshot.status == "open":
-                self._follow_run(out, spoken or snapshot.progress)
+            if code := self._find_refusal(snapshot):
+                self._refuse(out, code)
             else:
-                refusal = frames.encode("error", errorText="taken_over")
-                out += [frames.event(refusal, Cursor(self._seq)), frames.DONE]
-                self.is_done = True
+                self._follow_run(out, spoken or snapshot.progress)
         self._write(out)
+
+    def _find_refusal(self, snapshot: Snapshot) -> str:
+        """Why no answer will come; empty: it may come."""
+        if snapshot.status != "open":
+            return "conversation_closed"
+        if snapshot.handler != "agent":
+            return "taken_over"
+        return "stopped" if snapshot.stopped_to >= self._asked else ""
+
+    def _refuse(self, out: list[bytes], code: str) -> None:
+        refusal = frames.encode("error", errorText=code)
+        out += [frames.event(refusal, Cursor(self._seq)), frames.DONE]
+        self.is_done = True
+
+    def end(self) -> None:
+        if not self.is_done and time.time() >= self.ends_at:
+            out: list[bytes] = []
+            self._refuse(out, "unavailable")
+            self._write(out)
+        super().end()
 
     def deliver_speech(self, progress: Progress) -> None:
         if progress.reply_to >= self._asked:

@@ -260,6 +260,23 @@ async def test_stream_waits_for_its_own_run(visit: Site) -> None:
     assert [event["type"] for event in events].count("data-message") == 1
 
 
+async def test_stream_that_is_stopped(visit: Site) -> None:
+    """A stop before the first word ends the stream, and so does a closed conversation."""
+
+    async def stop() -> None:
+        path = f"/widget/conversations/{visit.conversation_id}"
+        async with asyncio.timeout(30):
+            while not (await visit.history())["messages"]:  # noqa: ASYNC110  # stored elsewhere
+                await asyncio.sleep(0.02)
+        await visit.live.client.post(f"{path}/stop", headers=visit.headers())
+
+    events, _ = await asyncio.gather(stream(visit, "say 1 words in 30 s"), stop())
+    assert [event if event == "[DONE]" else event.get("errorText") for event in events][-2:] == [
+        "stopped",
+        "[DONE]",
+    ]
+
+
 async def test_foreign_token(answered: Site) -> None:
     """Without a session there is nothing, whatever the body says."""
     headers = {"Origin": answered.origin, "Authorization": "Bearer x"}
