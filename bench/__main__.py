@@ -22,7 +22,7 @@ from hlas import log
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="one or two minutes, for development")
+    parser.add_argument("--quick", action="store_true", help="a few minutes, for development")
     parser.add_argument(
         "--output", type=Path, help="write the plot to this directory and leave docs/ unchanged"
     )
