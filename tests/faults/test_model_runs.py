@@ -111,7 +111,7 @@ async def test_worker_ends_in_mid_answer(
         books = await read_books(operators, site)
         assert books["spent"] == books["reserved"] == before["reserved"] > 0
         assert (before["unsettled"], books["requests"]) == (1, 1)
-        assert books["unsettled"] == (number == signal.SIGKILL)
+        assert number == signal.SIGTERM or books["unsettled"] == 1
 
 
 async def test_reader_resumes_on_another_worker(
