@@ -61,6 +61,7 @@ async def test_links(shop: Site, evil: ScriptedModel, text: str) -> None:
     for shown in (stored, said):
         assert [link for link in find_links(shown) if "evil" in link] == []
     assert said == stored
+    assert len(evil.requests) == 1
 
 
 async def test_canary(shop: Site, evil: ScriptedModel, operators: Database) -> None:
@@ -77,6 +78,7 @@ async def test_canary(shop: Site, evil: ScriptedModel, operators: Database) -> N
     assert body["meta"]["reason"] == "model_failed"
     said = "".join(one["delta"] for one in follower.frames if one["type"] == "text-delta")
     assert canary[:20] not in said + body["assistant_message"]["content"]
+    assert len(evil.requests) == 1
 
 
 async def test_other_tenants(
@@ -101,10 +103,11 @@ async def test_other_tenants(
     assert len(results) == 3
     assert "whale sings" not in " ".join(results)
     assert "tenant_id" in results[0]
+    assert len(evil.requests) == 2
 
 
 async def test_many_calls(shop: Site, evil: ScriptedModel) -> None:
-    """Edge case 65: of a step's calls eight are made; unknown tools are answered, not run."""
+    """Edge case 65: eight calls in a step are made; unknown tools are answered, not run."""
     calls: list[Step] = [Call(f"drop_table_{number}") for number in range(8)]
     tell(evil, calls, [Say("So be it.")])
     body = (await ask(shop, "What does delivery cost?")).json()
@@ -112,6 +115,20 @@ async def test_many_calls(shop: Site, evil: ScriptedModel) -> None:
     assert body["assistant_message"]["content"] == "So be it."
     events = shop.live.events("tool_called")
     assert [(one["tool"], one["outcome"]) for one in events] == [("unknown", "unknown")] * 8
+    results = [one for one in evil.requests[1]["messages"] if one["role"] == "tool"]
+    assert (len(results), len(evil.requests)) == (8, 2)
+
+
+async def test_too_many_calls(shop: Site, evil: ScriptedModel) -> None:
+    """Edge case 65: a step of nine calls makes none of them, and the knowledge answers."""
+    calls: list[Step] = [Call("search_knowledge", '{"query": "open"}') for _ in range(9)]
+    tell(evil, calls, [Say("So be it.")])
+    body = (await ask(shop, "What does delivery cost?")).json()
+    assert (body["meta"]["reason"], body["meta"]["source"]) == ("model_failed", "knowledge")
+    assert (body["meta"]["steps"], body["meta"]["tools_used"]) == (1, [])
+    assert [one["code"] for one in shop.live.events("model_failed")] == ["too_long"]
+    assert shop.live.events("tool_called") == []
+    assert len(evil.requests) == 1
 
 
 async def test_huge_arguments(shop: Site, evil: ScriptedModel) -> None:
@@ -119,3 +136,4 @@ async def test_huge_arguments(shop: Site, evil: ScriptedModel) -> None:
     tell(evil, [Call("search_knowledge", orjson.dumps({"query": "x" * 2**20}).decode())])
     body = (await ask(shop, "What does delivery cost?")).json()
     assert (body["meta"]["reason"], body["meta"]["source"]) == ("model_failed", "knowledge")
+    assert len(evil.requests) == 1

@@ -10,6 +10,7 @@ import pytest_asyncio
 
 from factories import Live, Site, make_site
 from hlas.store.db import Database
+from model_scripts import Await, Say, Step, Usage
 from modelled import PRICE, ask, give_model
 from scripted_agent import words
 from scripted_model import ScriptedModel
@@ -189,11 +190,12 @@ async def test_provider_fails(
     assert follower.resets == ("say" in script or "endless" in script)
 
 
-async def test_length(shop: Site) -> None:
+async def test_length(shop: Site, provider: ScriptedModel) -> None:
     """Edge case 64: an answer that was cut for its length is sent, and marked."""
     body = (await ask(shop, "say 5 words in 0 s finish length")).json()
     assert body["assistant_message"]["content"] == f"{words(5)} …"
     assert body["meta"]["source"] == "agent"
+    assert len(provider.requests) == 1
 
 
 @pytest.mark.parametrize(
@@ -216,6 +218,36 @@ async def test_usage(
     assert 0 < spent["amount"] <= most
     if is_whole is not None:
         assert (spent["amount"] > 800 * PRICE // 10**6) == is_whole
+
+
+async def test_price_changes(live_server: Live, operators: Database) -> None:
+    """Edge case 63: an answer is settled with the price that it was reserved with; the next one
+    has the new price.
+    """
+    gate = asyncio.Event()
+    steps: list[Step] = [Say("First words"), Await(gate), Say(" and last ones."), Usage("30/20")]
+    async with ScriptedModel(lambda _: steps) as provider:
+        site = await make_site(live_server, operators, handler="agent")
+        await give_model(operators, site.tenant_id, provider.url)
+        follower = Follower()
+        reading = asyncio.create_task(follow(live_server.client, site, follower))
+        asking = asyncio.create_task(ask(site, "What does delivery cost?"))
+        await follower.until_text("First")
+        await operators.execute(
+            "update models set input_price = input_price * 10, output_price = output_price * 10"
+        )
+        gate.set()
+        first = (await asking).json()
+        reading.cancel()
+        assert first["assistant_message"]["content"] == "First words and last ones."
+        old = 50 * PRICE // 10**6
+        assert first["meta"]["usage"]["cost_usd"] == pytest.approx(old / 1e9)
+        assert await read_spent(operators, site) == {"amount": old, "requests": 1, "settled": 1}
+        second = (await ask(site, "What does delivery cost?")).json()
+        assert second["meta"]["usage"]["cost_usd"] == pytest.approx(old * 10 / 1e9)
+        spent = await read_spent(operators, site)
+        assert spent == {"amount": old * 11, "requests": 2, "settled": 2}
+        assert len(provider.requests) == 2
 
 
 async def test_next_model(live_server: Live, operators: Database, provider: ScriptedModel) -> None:
@@ -269,7 +301,7 @@ async def test_stop(shop: Site, provider: ScriptedModel, operators: Database) ->
     assert len(provider.requests) == 1
 
 
-async def test_every_word_once(shop: Site) -> None:
+async def test_every_word_once(shop: Site, provider: ScriptedModel) -> None:
     """Edge case 54: the text of the stream is that of the stored answer, piece by piece."""
     follower = Follower()
     reading = asyncio.create_task(follow(shop.live.client, shop, follower))
@@ -280,6 +312,7 @@ async def test_every_word_once(shop: Site) -> None:
     assert "".join(deltas) == words(100) == follower.messages[1]["content"]
     # First words at once, the others in pieces.
     assert 2 < len(deltas) < 60
+    assert len(provider.requests) == 1
 
 
 @pytest.mark.parametrize("decision", ["confirm", "decline"])
@@ -311,6 +344,8 @@ async def test_acting_tool(
     assert results[1] == "This decision does not count any more; do not repeat the action."
     events = [event["outcome"] for event in live_server.events("tool_called")]
     assert events == (["ok"] if decision == "confirm" else [])
+    # The offer, and one for each of the visitor's two decisions.
+    assert len(provider.requests) == 3
 
 
 def _find_result(request: dict[str, Any]) -> str:
