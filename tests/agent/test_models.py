@@ -124,7 +124,7 @@ async def test_the_vault_must_open(operators: Database) -> None:
     assert await models.list_models(operators) == []
     await models.add(operators, Vault(""), NewModel.model_validate(FREE))
     await models.add(operators, VAULT, NewModel.model_validate(PAID))
-    with pytest.raises(VaultShut, match=r"^SECRETS_KEY: it is not the one"):
+    with pytest.raises(VaultShut, match=r"^SECRETS_KEY is not the key this secret"):
         await models.find(operators, Vault("some other key that is long enough"), "gpt")
 
 

@@ -155,7 +155,9 @@ async def test_a_wrong_secrets_key(inside: Inside, tmp_path: Path) -> None:
     inside.monkeypatch.setenv("SECRETS_KEY", "another key for tests that is long enough")
     code, out, err = await inside.run("model", "test", "gpt")
     assert (code, out, err.count("\n")) == (1, "", 1)
-    assert err.startswith("hlas: SECRETS_KEY: it is not the one that this secret was stored with")
+    assert err.startswith(
+        "hlas: SECRETS_KEY is not the key this secret was encrypted with. Restore"
+    )
     assert KEY not in err
 
 
