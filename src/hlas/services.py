@@ -8,6 +8,7 @@ import asyncpg
 import uuid_utils
 
 from hlas.agent.loop import ModelAgent, open_agent
+from hlas.agent.mcp.pool import CLEANUP_SECONDS as MCP_CLEANUP_SECONDS
 from hlas.agent.runner import TICK_SECONDS as RUNS_SECONDS
 from hlas.agent.runner import Runner
 from hlas.agent.spend import FORGET_SECONDS as FORGET_RESERVATIONS_SECONDS
@@ -184,6 +185,7 @@ class Services:
             "reservation_cleanup",
             lambda: forget_reservations(operators, pause=REAP_PAUSE_SECONDS),
         )
+        every(MCP_CLEANUP_SECONDS, "mcp_cleanup", self.agent.means.toolbox.clean_up)
 
     async def _is_ready(self) -> bool:
         """The database answers and its schema is the one this code needs."""

@@ -11,6 +11,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
 from hlas.agent.models import Model, ModelName
+from hlas.agent.tool_names import normalize
 from hlas.errors import ModelNotFound, TenantNotFound
 from hlas.payloads import storable
 from hlas.store.db import Database, Queries, Row
@@ -115,9 +116,10 @@ async def assign(
 
 
 def _check_tool(text: str) -> str:
+    """The name as the model knows it."""
     if text not in BUILT_IN and not _SERVERS_TOOL.fullmatch(text):
         raise PydanticCustomError("invalid_tool", RULES["invalid_tool"])
-    return text
+    return normalize(text)
 
 
 def _check_host(text: str) -> str:

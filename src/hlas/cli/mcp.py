@@ -127,7 +127,7 @@ def try_it(name: Name, tenant: Tenant, *, as_json: AsJson = False) -> None:
     if not trial.works and not as_json:
         raise McpServerError(f"{name}: {trial.reason}")
     lines = [f"{name} works ({trial.version}, {trial.duration_ms:.0f} ms). Its tools:"]
-    lines += [f"  {name}__{tool}" for tool in trial.tools]
+    lines += [f"  {tool}" for tool in trial.tools]
     lines += [f"  {tool}: left out, its description is too large" for tool in trial.left_out]
     show(trial, as_json=as_json, text="\n".join(lines))
     if not trial.works:

@@ -9,6 +9,7 @@ from pydantic import Field
 from hlas.agent.mcp.pool import connect
 from hlas.agent.mcp.protocol import McpError
 from hlas.agent.mcp.servers import Endpoint
+from hlas.agent.tool_names import make_name
 from hlas.outbound.client import OutboundClient
 
 SECONDS = 10.0
@@ -21,7 +22,7 @@ class Trial:
     works: bool
     reason: Annotated[str | None, Field(description="why it does not work")]
     version: Annotated[str, Field(description="the revision of the protocol")]
-    tools: tuple[str, ...]
+    tools: Annotated[tuple[str, ...], Field(description="as the settings name them: server__tool")]
     left_out: Annotated[
         tuple[str, ...], Field(description="tools whose description is too large to offer")
     ]
@@ -38,7 +39,8 @@ async def try_server(endpoint: Endpoint, outbound: OutboundClient) -> Trial:
     try:
         listing = await client.list_tools(SECONDS)
         version, left_out = listing.version, listing.left_out
-        tools = tuple(tool.name for tool in listing.tools)
+        # Of two tools whose names become the same, the agent has the first.
+        tools = tuple(dict.fromkeys(make_name(endpoint.name, one.name) for one in listing.tools))
     except TimeoutError:
         reason = f"no answer within {SECONDS:g} s"
     except McpError as error:
