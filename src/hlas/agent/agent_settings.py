@@ -176,7 +176,9 @@ class AgentChanges(BaseModel):
         "its knowledge: example.com, *.example.com",
     )
     max_steps: Annotated[int, Field(ge=1, le=MOST_STEPS)] | None = Field(
-        None, description="requests to a model for an answer; null: AGENT_MAX_STEPS"
+        None,
+        description="Requests in which the model may call tools, 1 to 5; one more without tools "
+        "may follow. Null: AGENT_MAX_STEPS.",
     )
     is_debug: bool = Field(
         default=False, description="operators only: clients may ask for a trace of each step"
