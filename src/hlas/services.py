@@ -33,6 +33,7 @@ from hlas.observe.shared import Shared
 from hlas.observe.traffic import FLUSH_SECONDS, FORGET_SECONDS, Traffic, forget
 from hlas.operators import sign_ins
 from hlas.operators.sign_ins import KnownSecrets
+from hlas.outbound.client import OutboundClient
 from hlas.privacy import retention
 from hlas.settings import Settings
 from hlas.store import migrations
@@ -79,6 +80,8 @@ class Services:
             keys.from_settings(settings), ttl_seconds=settings.widget_session_ttl_minutes * 60
         )
         self.vault = Vault.from_settings(settings)
+        # Connects when it is used first.
+        self.outbound = OutboundClient.from_settings(settings)
         self.limiter = self._make_limiter()
         self.gate = Gate(settings, self.limiter, self.metrics)
         self.readiness = Shared(self._is_ready)
@@ -106,6 +109,7 @@ class Services:
         """Connections and background work, for as long as the application serves."""
         logins, settings = self._logins, self.settings
         async with AsyncExitStack() as stack:
+            stack.push_async_callback(self.outbound.close)
             self.database = await Database.open(
                 logins, APPLICATION, size=settings.database_pool_size
             )

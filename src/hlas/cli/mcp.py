@@ -116,12 +116,9 @@ def try_it(name: Name, tenant: Tenant, *, as_json: AsJson = False) -> None:
         vault, outbound = Vault.from_settings(settings), OutboundClient.from_settings(settings)
         endpoint = await servers.find(operators, vault, str(tenant_id), name)
         try:
-            trial = await try_server(endpoint, outbound)
+            return await try_server(operators, endpoint, outbound)
         finally:
             await outbound.close()
-        outcome = "works" if trial.works else "fails"
-        await servers.record_test(operators, tenant_id, name, outcome)
-        return trial
 
     trial = with_operators(work)
     if not trial.works and not as_json:

@@ -3,14 +3,17 @@
 import time
 from dataclasses import dataclass
 from typing import Annotated
+from uuid import UUID
 
 from pydantic import Field
 
 from hlas.agent.mcp.pool import connect
 from hlas.agent.mcp.protocol import McpError
-from hlas.agent.mcp.servers import Endpoint
+from hlas.agent.mcp.servers import Endpoint, record_test
 from hlas.agent.tool_names import make_name
 from hlas.outbound.client import OutboundClient
+from hlas.store.db import Database
+from hlas.tenants.audit import COMMAND_LINE, Change
 
 SECONDS = 10.0
 
@@ -29,8 +32,17 @@ class Trial:
     duration_ms: float
 
 
-async def try_server(endpoint: Endpoint, outbound: OutboundClient) -> Trial:
-    """Connect anew and list the tools. Nothing is called."""
+async def try_server(
+    database: Database, endpoint: Endpoint, outbound: OutboundClient, change: Change = COMMAND_LINE
+) -> Trial:
+    """Connect anew, list the tools and record it in the audit. Nothing is called."""
+    trial = await _try(endpoint, outbound)
+    outcome = "works" if trial.works else "fails"
+    await record_test(database, UUID(endpoint.tenant_id), endpoint.name, outcome, change)
+    return trial
+
+
+async def _try(endpoint: Endpoint, outbound: OutboundClient) -> Trial:
     started = time.perf_counter()
     client = connect(endpoint, outbound)
     reason, version = None, ""
