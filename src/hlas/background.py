@@ -28,6 +28,7 @@ TaskName = Literal[
     "live_cleanup",
     "runs",
     "reservation_cleanup",
+    "mcp_cleanup",
 ]
 TASKS: tuple[TaskName, ...] = get_args(TaskName)
 

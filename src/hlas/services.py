@@ -8,6 +8,7 @@ import asyncpg
 import uuid_utils
 
 from hlas.agent.loop import ModelAgent, open_agent
+from hlas.agent.mcp.pool import CLEANUP_SECONDS as MCP_CLEANUP_SECONDS
 from hlas.agent.runner import TICK_SECONDS as RUNS_SECONDS
 from hlas.agent.runner import Runner
 from hlas.agent.spend import FORGET_SECONDS as FORGET_RESERVATIONS_SECONDS
@@ -32,6 +33,7 @@ from hlas.observe.shared import Shared
 from hlas.observe.traffic import FLUSH_SECONDS, FORGET_SECONDS, Traffic, forget
 from hlas.operators import sign_ins
 from hlas.operators.sign_ins import KnownSecrets
+from hlas.outbound.client import OutboundClient
 from hlas.privacy import retention
 from hlas.settings import Settings
 from hlas.store import migrations
@@ -78,6 +80,8 @@ class Services:
             keys.from_settings(settings), ttl_seconds=settings.widget_session_ttl_minutes * 60
         )
         self.vault = Vault.from_settings(settings)
+        # Connects when it is used first.
+        self.outbound = OutboundClient.from_settings(settings)
         self.limiter = self._make_limiter()
         self.gate = Gate(settings, self.limiter, self.metrics)
         self.readiness = Shared(self._is_ready)
@@ -105,6 +109,7 @@ class Services:
         """Connections and background work, for as long as the application serves."""
         logins, settings = self._logins, self.settings
         async with AsyncExitStack() as stack:
+            stack.push_async_callback(self.outbound.close)
             self.database = await Database.open(
                 logins, APPLICATION, size=settings.database_pool_size
             )
@@ -184,6 +189,7 @@ class Services:
             "reservation_cleanup",
             lambda: forget_reservations(operators, pause=REAP_PAUSE_SECONDS),
         )
+        every(MCP_CLEANUP_SECONDS, "mcp_cleanup", self.agent.means.toolbox.clean_up)
 
     async def _is_ready(self) -> bool:
         """The database answers and its schema is the one this code needs."""

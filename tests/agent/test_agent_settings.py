@@ -211,3 +211,12 @@ async def test_the_database_holds_a_tenants_administrator(
     assert await confined.execute("update agent_settings set instructions = 'x'") == "UPDATE 1"
     assert (await agent_settings.read(operators, other.id)).instructions == "theirs"
     await admins.close()
+
+
+def test_tools_are_stored_as_the_model_knows_them() -> None:
+    """A tool that its server names with dots is one name everywhere, and is named once."""
+    changes = AgentChanges(tools=["crm__*", "crm__delete.order", "hand_over"])
+    assert changes.tools == ["crm__*", "crm__delete_order", "hand_over"]
+    with pytest.raises(ValidationError) as caught:
+        AgentChanges(acting_tools=["crm__delete.order", "crm__delete_order"])
+    assert [problem["type"] for problem in caught.value.errors()] == ["twice"]

@@ -77,6 +77,18 @@ async def test_timeout_before_anything_is_sent(client: ChatClient) -> None:
         assert await Asked(client, url, seconds=0.3).fail() == ("timeout", True, False)
 
 
+async def test_a_connection_that_cannot_be_made(
+    client: ChatClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A host that does not answer is given up long before the time limit, and costs nothing."""
+    monkeypatch.setattr(chat, "CONNECT_SECONDS", 0.3)
+    with socket.socket() as busy:
+        busy.bind(("127.0.0.1", 0))
+        busy.listen(0)
+        url = f"https://127.0.0.1:{busy.getsockname()[1]}"
+        assert await Asked(client, url, seconds=60).fail() == ("refused", False, False)
+
+
 @pytest.mark.parametrize(
     "url", ["ftp://127.0.0.1/v1", "nonsense", "http://user:password@127.0.0.1:1/v1"]
 )

@@ -296,6 +296,27 @@ def test_error(name: str) -> None:
     assert (error.is_timeout, error.may_be_paid, error.tokens) == (False, True, None)
 
 
+AFTERWARDS = {
+    "not JSON": b"data: {nonsense\n\n",
+    "an error": event(error={"message": "overloaded"}),
+    "an error event": b"event: error\ndata: {}\n\n",
+    "usage that is a number": event(usage=5),
+    "a line without end": b"data: " + b"x" * LONGEST_LINE,
+    "comments without end": b": ping\n" * 400_000,
+}
+
+
+@pytest.mark.parametrize("name", AFTERWARDS)
+def test_fault_after_the_finish_reason(name: str) -> None:
+    """A complete answer is not withdrawn, however the bytes are cut; only its usage is missing."""
+    answer = HELLO + FINISH
+    # A socket is read in pieces that are smaller than the bounds.
+    places = range(len(answer) + 9, len(answer + AFTERWARDS[name]), 2**16)
+    for cuts in (places, (len(answer), *places), (len(answer) - 1, *places)):
+        completion, text = read(answer + AFTERWARDS[name], *cuts)
+        assert (completion.text, text, completion.tokens) == ("Ahoj, ", "Ahoj, ", None)
+
+
 def test_bounds_are_not_too_narrow() -> None:
     """As much as is allowed is an answer."""
     text = "x" * 1600

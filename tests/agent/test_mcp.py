@@ -540,6 +540,55 @@ async def has_ended(pid: int) -> bool:
     return not is_running(pid)
 
 
+async def test_a_closed_program_stays_ended(make_client: Any, tmp_path: Path) -> None:
+    """Neither a request after the end nor one that is starting it leaves a program behind."""
+    client = make_client("", *script(tmp_path, "def reply(_): return 'done'"))
+    starting = asyncio.create_task(client.list_tools(20))
+    while not client._transport._starting.locked():  # noqa: ASYNC110  # until it is being started
+        await asyncio.sleep(0)
+    await client.close()
+    with pytest.raises(McpError):
+        await starting
+    assert client._transport.pid is None
+    client._transport._next_start = 0.0
+    with pytest.raises(McpError) as raised:
+        await client.list_tools(20)
+    assert raised.value.code == "closed"
+    assert client._transport.pid is None
+
+
+async def test_the_pool_leaves_no_program(
+    outbound: OutboundClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Programs end when they are idle or removed, and are not started again by an old answer."""
+    pool = Pool(outbound)
+    endpoint = Endpoint("t", "s", "", script(tmp_path, "def reply(_): return str(os.getpid())"), {})
+
+    async def start() -> tuple[RemoteTool, int]:
+        (tool,) = (await pool.list_tools(endpoint)).tools
+        return tool, int((await pool.call(endpoint, tool, {}, 20)).text)
+
+    _, first = await start()
+    await pool.clean_up()
+    assert is_running(first)
+    with monkeypatch.context() as patch:
+        patch.setattr(pools, "IDLE_SECONDS", -1.0)
+        await pool.clean_up()
+    assert await has_ended(first)
+    tool, second = await start()
+    await pool.keep_only("t", set())
+    assert await has_ended(second)
+    with pytest.raises(McpError) as raised:
+        await pool.call(endpoint, tool, {}, 20)
+    assert (raised.value.code, pool._known) == ("removed", {})
+    _, third = await start()
+    await pool.close()
+    assert await has_ended(third)
+    with pytest.raises(McpError) as raised:
+        await pool.list_tools(endpoint)
+    assert (raised.value.code, pool._known) == ("closed", {})
+
+
 @pytest.mark.parametrize(
     ("text", "code"),
     [

@@ -113,7 +113,7 @@ async def test_a_stored_key_is_not_sent_elsewhere(operators: Database) -> None:
         await models.update(operators, VAULT, "gpt", ModelChanges(base_url="https://evil.example"))
     assert (await models.find(operators, VAULT, "gpt")).base_url == "https://api.example.com/v1"
     for key in (None, "another"):
-        changes = ModelChanges(base_url=f"https://new.example/{key}", key=key)
+        changes = ModelChanges(base_url=f"https://new.example/{key}", key=key, is_free=True)
         assert (await models.update(operators, VAULT, "gpt", changes)).has_key == bool(key)
 
 
@@ -124,7 +124,7 @@ async def test_the_vault_must_open(operators: Database) -> None:
     assert await models.list_models(operators) == []
     await models.add(operators, Vault(""), NewModel.model_validate(FREE))
     await models.add(operators, VAULT, NewModel.model_validate(PAID))
-    with pytest.raises(VaultShut, match=r"^SECRETS_KEY: it is not the one"):
+    with pytest.raises(VaultShut, match=r"^SECRETS_KEY is not the key this secret"):
         await models.find(operators, Vault("some other key that is long enough"), "gpt")
 
 
@@ -139,6 +139,33 @@ async def test_prices(operators: Database, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(prices, "find_list_price", lambda base_url, model: found)
     known = await models.add(operators, VAULT, unpriced)
     assert (known.input_price, known.output_price) == ("0.000000007", "1")
+
+
+async def test_another_model_does_not_keep_the_price(
+    operators: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A free model that is pointed at a provider has its price, or is refused; never free."""
+    added = await add(operators)
+    moves: list[dict[str, Any]] = [{"base_url": "https://api.example.com/v1"}, {"model": "gpt-9"}]
+    for move in moves:
+        with pytest.raises(PriceUnknown):
+            await models.update(operators, VAULT, "local", ModelChanges.model_validate(move))
+    assert await models.list_models(operators) == [added]
+    asked: list[tuple[str, str]] = []
+
+    def find(base_url: str, model: str) -> ListPrice:
+        asked.append((base_url, model))
+        return ListPrice(10**9, 2 * 10**9)
+
+    monkeypatch.setattr(prices, "find_list_price", find)
+    moved = await models.update(operators, VAULT, "local", ModelChanges.model_validate(moves[0]))
+    assert (moved.input_price, moved.output_price) == ("1", "2")
+    assert asked == [("https://api.example.com/v1", "llama3")]
+    given = ModelChanges(model="gpt-9", input_price="3", output_price="4")
+    assert (await models.update(operators, VAULT, "local", given)).input_price == "3"
+    free = ModelChanges(model="llama3", is_free=True)
+    assert (await models.update(operators, VAULT, "local", free)).is_free
+    assert len(asked) == 1
 
 
 WRONG: list[tuple[dict[str, Any], str]] = [

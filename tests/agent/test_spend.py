@@ -29,7 +29,7 @@ from hlas.agent import Usage, budgets, dollars, spend
 from hlas.agent.models import MILLION, Model
 from hlas.agent.prices import ListPrice, find_list_price
 from hlas.agent.spend import LARGEST_AMOUNT, BudgetUsedUp, Ledger, Payer, Reservation
-from hlas.errors import TenantNotFound
+from hlas.errors import TenantNotFound, Unavailable
 from hlas.observe import incidents
 from hlas.observe.metrics import Metrics
 from hlas.operators import administrators
@@ -331,6 +331,22 @@ async def test_removal_of_a_tenant_meanwhile(purse: Purse, locker: asyncpg.Conne
     held = await reserving
     await removal
     assert await purse.ledger.settle(held, MODEL, None) == Usage()
+
+
+async def test_a_tenant_that_is_locked(purse: Purse, locker: asyncpg.Connection) -> None:
+    """While a tenant is being removed, its requests for money give up within seconds.
+
+    The connections for money are few, and shared by all tenants.
+    """
+    held = await purse.reserve(100)
+    await locker.execute("select from tenants for update")
+    await locker.execute("select from budgets for update")
+    for attempt in (purse.reserve(1), purse.ledger.settle(held, MODEL, None)):
+        with pytest.raises(Unavailable) as caught:
+            await attempt
+        assert isinstance(caught.value.__cause__, asyncpg.LockNotAvailableError)
+    await locker.execute("commit")
+    assert await purse.ledger.settle(held, MODEL, None) == Usage(cost=100)
 
 
 async def test_day_and_month_roll_over(purse: Purse) -> None:

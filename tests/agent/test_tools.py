@@ -20,7 +20,8 @@ from hlas.agent.mcp import servers
 from hlas.agent.products import Product
 from hlas.agent.prompts import Passage
 from hlas.agent.ranker import Ranker
-from hlas.agent.tools import Caller, Toolbox, Tools, make_name
+from hlas.agent.tool_names import make_name
+from hlas.agent.tools import Caller, Toolbox, Tools
 from hlas.demo import tenant as demo
 from hlas.errors import Unavailable
 from hlas.knowledge import entries
@@ -500,6 +501,34 @@ async def test_acting(shop: Shop) -> None:
         assert marked.is_acting("hand_over")
         all_marked = await shop.open(*names, acting=("crm__*",))
         assert all(all_marked.is_acting(name) for name in names)
+
+
+@pytest.mark.parametrize("tool", ["delete.order", "delete order/now", "x." * 32])
+async def test_acting_by_the_servers_own_name(shop: Shop, tool: str) -> None:
+    """An owner who writes a tool as its server does allows it and has it confirmed."""
+    async with serve(ScriptedServer(tools=[{**TOOL, "name": tool}])) as server:
+        await shop.add(server)
+        own, made = f"crm__{tool}", make_name("crm", tool)
+        assert own != made
+        tools = await shop.open(own, acting=(own,))
+        assert [one["function"]["name"] for one in tools.definitions()] == [made]  # type: ignore[index]
+        assert tools.is_acting(made)
+        assert not (await shop.open(own)).is_acting(made)
+        assert (await shop.open("crm__*", acting=(own,))).is_acting(made)
+
+
+async def test_server_that_is_no_longer_allowed(shop: Shop) -> None:
+    """The client of a server is closed when no tool of it is allowed; it is not made again."""
+    async with serve(ScriptedServer()) as server:
+        await shop.add(server)
+        for others in ((), ("get_product",), ("other__*",)):
+            tools = await shop.open("crm__*")
+            assert len(shop.toolbox._pool._known) == 1
+            await shop.open(*others)
+            assert shop.toolbox._pool._known == {}
+            result = await call(tools, "crm__look")
+            assert (result.outcome, "removed or changed" in result.text) == ("error", True)
+            assert shop.toolbox._pool._known == {}
 
 
 async def test_removed_server(shop: Shop) -> None:

@@ -83,6 +83,8 @@ async def test_models(inside: Inside, operators: Database, tmp_path: Path) -> No
     assert [one["has_key"] for one in orjson.loads(outputs[-1][1])] == [True, False]
     outputs.append(await inside.run("model", "set", "gpt", "--price", "3", "12"))
     assert outputs[-1][:2] == (0, "Changed gpt: 3 in, 12 out USD/M.\n")
+    refused = await inside.run("model", "set", "local", "--base-url", "https://api.example.com/v1")
+    assert (refused[0], "the price of " in refused[2], "--free" in refused[2]) == (1, True, True)
     outputs.append(await inside.run("model", "set", "gpt", "--no-key"))
     assert (await models.find(operators, Vault(SECRETS_KEY), "gpt")).key == ""
     outputs.append(await inside.run("model", "remove", "gpt"))
@@ -155,7 +157,9 @@ async def test_a_wrong_secrets_key(inside: Inside, tmp_path: Path) -> None:
     inside.monkeypatch.setenv("SECRETS_KEY", "another key for tests that is long enough")
     code, out, err = await inside.run("model", "test", "gpt")
     assert (code, out, err.count("\n")) == (1, "", 1)
-    assert err.startswith("hlas: SECRETS_KEY: it is not the one that this secret was stored with")
+    assert err.startswith(
+        "hlas: SECRETS_KEY is not the key this secret was encrypted with. Restore"
+    )
     assert KEY not in err
 
 

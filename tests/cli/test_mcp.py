@@ -64,7 +64,7 @@ async def test_address(database_url: str, operators: Database, tmp_path: Path) -
     assert (code, orjson.loads(out)["works"]) == (1, False)
     other = await hlas(database_url, "test", "crm", SECRETS_KEY="x" * 40, **allow)
     assert other[0] == 1
-    assert other[2].startswith("hlas: SECRETS_KEY: it is not the one")
+    assert other[2].startswith("hlas: SECRETS_KEY is not the key")
     listed = await hlas(database_url, "list", "--json")
     assert "top-secret" not in listed[1]
     assert orjson.loads(listed[1])[0]["url"] == server.url

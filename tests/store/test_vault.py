@@ -1,5 +1,7 @@
 """Secrets at rest: sealed with SECRETS_KEY, bound to their row, and useless when altered."""
 
+import multiprocessing
+from multiprocessing.synchronize import Barrier
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,7 @@ from hlas.store.vault import FILE, Vault
 
 KEY = "a key for tests that is long enough, too"
 SECRET = "sk-provider-0123456789"
+RACES = 40
 
 
 def test_a_secret_is_sealed_and_opened() -> None:
@@ -26,7 +29,10 @@ def test_another_key_opens_nothing() -> None:
     sealed = Vault(KEY).seal(SECRET, "model a")
     with pytest.raises(ConfigurationError) as caught:
         Vault(KEY + "!").open(sealed, "model a")
-    assert str(caught.value).startswith("SECRETS_KEY: it is not the one that this secret was")
+    assert str(caught.value) == (
+        "SECRETS_KEY is not the key this secret was encrypted with. Restore the old key, or enter "
+        "the secret again."
+    )
     assert "\n" not in str(caught.value)
     assert SECRET not in str(caught.value)
 
@@ -67,3 +73,38 @@ def test_the_embedded_database_has_a_key_of_its_own(tmp_path: Path) -> None:
     assert Vault.from_settings(settings).open(sealed, "a") == SECRET
     assert (tmp_path / FILE).stat().st_mode & 0o777 == 0o600
     assert len((tmp_path / FILE).read_text("ascii")) >= 32
+
+
+def seal_in_each(directory: Path, barrier: Barrier, name: str) -> None:
+    """Open the vaults of fresh directories at the same time as another process."""
+    for number in range(RACES):
+        place = directory / str(number)
+        barrier.wait(60)
+        vault = Vault.from_settings(Settings(_env_file=None, data_dir=place))
+        (place / name).write_bytes(vault.seal(SECRET, "a"))
+
+
+def test_two_processes_make_one_key(tmp_path: Path) -> None:
+    """Started at the same time on a fresh directory, both seal with the key that is stored."""
+    spawn = multiprocessing.get_context("spawn")
+    barrier = spawn.Barrier(2)
+    both = [
+        spawn.Process(target=seal_in_each, args=(tmp_path, barrier, name)) for name in ("a", "b")
+    ]
+    for process in both:
+        process.start()
+    for process in both:
+        process.join(60)
+    assert [process.exitcode for process in both] == [0, 0]
+    for number in range(RACES):
+        place = tmp_path / str(number)
+        assert {file.name for file in place.iterdir()} == {FILE, "a", "b"}
+        vault = Vault.from_settings(Settings(_env_file=None, data_dir=place))
+        assert [vault.open((place / name).read_bytes(), "a") for name in "ab"] == [SECRET, SECRET]
+
+
+def test_an_empty_key_file_is_an_error(tmp_path: Path) -> None:
+    """A file that lost its content is named; nothing is sealed with an empty key."""
+    (tmp_path / FILE).touch()
+    with pytest.raises(ConfigurationError, match=f"{FILE} is empty: restore it from a backup"):
+        Vault.from_settings(Settings(_env_file=None, data_dir=tmp_path))

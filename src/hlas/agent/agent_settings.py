@@ -11,6 +11,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
 from hlas.agent.models import Model, ModelName
+from hlas.agent.tool_names import normalize
 from hlas.errors import ModelNotFound, TenantNotFound
 from hlas.payloads import storable
 from hlas.store.db import Database, Queries, Row
@@ -120,9 +121,10 @@ async def assign(
 
 
 def _check_tool(text: str) -> str:
+    """The name as the model knows it."""
     if text not in BUILT_IN and not _SERVERS_TOOL.fullmatch(text):
         raise PydanticCustomError("invalid_tool", RULES["invalid_tool"])
-    return text
+    return normalize(text)
 
 
 def _check_host(text: str) -> str:
@@ -179,7 +181,9 @@ class AgentChanges(BaseModel):
         "its knowledge: example.com, *.example.com",
     )
     max_steps: Annotated[int, Field(ge=1, le=MOST_STEPS)] | None = Field(
-        None, description="requests to a model for an answer; null: AGENT_MAX_STEPS"
+        None,
+        description="Requests in which the model may call tools, 1 to 5; one more without tools "
+        "may follow. Null: AGENT_MAX_STEPS.",
     )
     is_debug: bool = Field(
         default=False, description="operators only: clients may ask for a trace of each step"

@@ -20,6 +20,8 @@ __all__ = ["ChatClient", "Completion", "ModelError", "Tokens", "ToolCall", "enco
 MOST_CONNECTIONS = 256
 # Less than the 5 s after which uvicorn, Node.js and llama.cpp close an idle connection.
 KEEP_ALIVE_SECONDS = 4.0
+# A host that does not answer must leave the next model its time.
+CONNECT_SECONDS = 3.0
 # After the finish reason only the usage follows, after [DONE] only the end of the body.
 USAGE_SECONDS = 2.0
 END_SECONDS = 0.05
@@ -68,6 +70,8 @@ class ChatClient:
         try:
             async with asyncio.timeout(seconds) as limit:
                 await self._exchange(model, payload, reader, on_text, limit)
+        except aiohttp.ConnectionTimeoutError:
+            raise ModelError("refused", may_be_paid=False) from None
         except TimeoutError:
             if not reader.has_finished:
                 raise ModelError(
@@ -176,7 +180,9 @@ def _open_session() -> aiohttp.ClientSession:
         # No cookie of one tenant's request is sent with another's.
         cookie_jar=aiohttp.DummyCookieJar(),
         headers={"Accept-Encoding": "identity", "User-Agent": "hlas"},
-        timeout=aiohttp.ClientTimeout(total=None, connect=None, sock_connect=None, sock_read=None),
+        timeout=aiohttp.ClientTimeout(
+            total=None, connect=None, sock_connect=CONNECT_SECONDS, sock_read=None
+        ),
         trust_env=False,
         auto_decompress=False,
     )

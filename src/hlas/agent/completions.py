@@ -150,13 +150,15 @@ class CompletionReader:
         """Take bytes and return the text in them."""
         self._bytes_left -= len(chunk)
         if self._bytes_left < 0:
+            if self.has_finished:
+                return ""
             raise ModelError("too_long")
         if self._is_json is None and (start := chunk.lstrip()):
             self._is_json = start.startswith(b"{")
         if self._is_json or b"\n" not in chunk:
             self._line.append(chunk)
             self._line_length += len(chunk)
-            if self._line_length > LONGEST_LINE:
+            if self._line_length > LONGEST_LINE and not self.has_finished:
                 raise ModelError("too_long")
             return ""
         if self._line:
@@ -216,6 +218,16 @@ class CompletionReader:
     def _read_line(self, line: bytes) -> str:
         if self.is_done:
             return ""
+        has_finished = self.has_finished
+        try:
+            return self._read_field(line)
+        except ModelError:
+            if not has_finished:
+                raise
+            # The answer is complete; at most its usage is lost.
+            return ""
+
+    def _read_field(self, line: bytes) -> str:
         if line.startswith(b"data:"):
             return self._read_event(line[5:])
         if line.startswith(b"event:") and line[6:].strip() == b"error":

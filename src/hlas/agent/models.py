@@ -117,6 +117,10 @@ class ListedModel:
     def revision(self) -> str:
         return revisions.tag(asdict(self))
 
+    def prices(self) -> tuple[int, int]:
+        """Of input and output, in nano-dollars."""
+        return dollars.parse(self.input_price), dollars.parse(self.output_price)
+
     def describe(self) -> dict[str, object]:
         """For the audit: the key is never part of it."""
         content = asdict(self)
@@ -205,7 +209,10 @@ class NewModel(Pricing):
 
 
 class ModelChanges(Pricing):
-    """Fields left out keep their values. A new address needs the key again."""
+    """Fields left out keep their values. A new address needs the key again.
+
+    Another address or model without a price gets its list price; without one it is refused.
+    """
 
     base_url: BaseUrl | None = None
     model: ModelId | None = None
@@ -271,13 +278,11 @@ async def update(
         if base_url != before.base_url and before.has_key and not has_new_key:
             # Otherwise a stored key could be read by sending it to an address of one's own.
             raise KeyNeeded(f"{name}: give its key again, because its address changes")
-        prices = changes.prices() or (
-            dollars.parse(before.input_price),
-            dollars.parse(before.output_price),
-        )
-        await connection.execute(
-            queries.update_model, name, base_url, changes.model or before.model, *prices
-        )
+        model = changes.model or before.model
+        # Another model has another price: a free one must not lead to a provider who charges.
+        is_same = (base_url, model) == (before.base_url, before.model)
+        prices = changes.prices() or (before.prices() if is_same else _look_up(base_url, model))
+        await connection.execute(queries.update_model, name, base_url, model, *prices)
         if has_new_key:
             await connection.execute(queries.set_key, name, _seal(vault, changes.key, name))
         after = await _read(connection, name)

@@ -17,7 +17,8 @@ queries = Queries.beside(__file__)
 
 # The largest bigint; a cap is always lower, so an absurd price is refused.
 LARGEST_AMOUNT = 2**63 - 1
-# Old reservations prove nothing any more: `spend` has their sums.
+# `spend` keeps the sums of days and months. The cap of a conversation is the sum of its
+# reservations, so it counts those of the last 40 days.
 FORGET_DAYS = 40
 FORGET_ROWS = 1000
 FORGET_SECONDS = 3600.0

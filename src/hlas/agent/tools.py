@@ -1,7 +1,6 @@
 """The tools that a tenant's agent may use: ours, and those of the tenant's MCP servers."""
 
 import asyncio
-import re
 import time
 from collections.abc import Sequence
 from typing import Protocol
@@ -25,6 +24,7 @@ from hlas.agent.mcp.protocol import McpError, RemoteTool
 from hlas.agent.mcp.servers import Endpoint
 from hlas.agent.prompts import Passage
 from hlas.agent.ranker import Ranker
+from hlas.agent.tool_names import LONGEST_NAME, SEPARATOR, is_listed, is_named, make_name
 from hlas.errors import Unavailable
 from hlas.knowledge.language import Language
 from hlas.outbound.client import OutboundClient
@@ -35,8 +35,6 @@ from hlas.store.vault import Vault
 __all__ = ["Caller", "ToolResult", "Toolbox", "Tools"]
 
 LARGEST_ARGUMENTS = 64 * 1024
-LONGEST_NAME = 64
-SEPARATOR = "__"
 
 _TOO_LONG = f"The arguments are longer than {LARGEST_ARGUMENTS // 1024} kB."
 _NOT_JSON = "The arguments are not a JSON object."
@@ -121,13 +119,13 @@ class Tools:
         tool = self._tools.get(name)
         if tool is None:
             return False
-        if _is_listed(name, self._settings.acting_tools):
+        if is_listed(name, self._settings.acting_tools):
             return True
         if not isinstance(tool, RemoteCall):
             return False
         if tool.tool.is_destructive and not tool.tool.is_read_only:
             return True
-        return name not in self._settings.tools and tool.tool.is_read_only is not True
+        return not is_named(name, self._settings.tools) and tool.tool.is_read_only is not True
 
     def describe(self, name: str) -> str:
         tool = self._tools.get(name)
@@ -209,22 +207,27 @@ class Toolbox:
         remote = await self._open_remote(caller.tenant_id, settings)
         return Tools(caller, [*allowed, *remote], settings, self._meter)
 
+    async def clean_up(self) -> None:
+        """End programs and sessions that nobody has used for a while."""
+        await self._pool.clean_up()
+
     async def close(self) -> None:
         await self._pool.close()
 
     async def _open_remote(self, tenant_id: str, settings: AgentSettings) -> list[Tool]:
         wanted = {name.partition(SEPARATOR)[0] for name in settings.tools if SEPARATOR in name}
         if not wanted:
+            await self._pool.keep_only(tenant_id, wanted)
             return []
         try:
             endpoints = await servers.load(self._operators, self._vault, tenant_id)
         except (Unavailable, ConfigurationError) as error:
             log.warning("mcp_failed", tenant_id=tenant_id, reason=type(error).__name__)
             return []
-        await self._pool.keep_only(tenant_id, {one.name for one in endpoints})
         asked = [one for one in endpoints if one.name in wanted]
+        await self._pool.keep_only(tenant_id, {one.name for one in asked})
         listed = await asyncio.gather(*map(self._list, asked))
-        return [tool for tools in listed for tool in tools if _is_listed(tool.name, settings.tools)]
+        return [tool for tools in listed for tool in tools if is_listed(tool.name, settings.tools)]
 
     async def _list(self, endpoint: Endpoint) -> list[RemoteCall]:
         """The server's tools, none if it is down."""
@@ -233,16 +236,6 @@ class Toolbox:
         except McpError:
             return []
         return [RemoteCall(self._pool, endpoint, tool) for tool in listing.tools]
-
-
-def make_name(server: str, tool: str) -> str:
-    """A name that every model provider accepts."""
-    return re.sub(r"[^a-zA-Z0-9_-]", "_", f"{server}{SEPARATOR}{tool}")[:LONGEST_NAME]
-
-
-def _is_listed(name: str, names: Sequence[str]) -> bool:
-    server, separator, _ = name.partition(SEPARATOR)
-    return name in names or (bool(separator) and f"{server}{SEPARATOR}*" in names)
 
 
 def _parse(arguments: str) -> dict[str, object] | str:

@@ -40,7 +40,11 @@ def change_agent(
     ] = None,
     max_steps: Annotated[
         str | None,
-        typer.Option(metavar="N", help="Requests to the model for an answer: 1 to 5, or default."),
+        typer.Option(
+            metavar="N",
+            help="Requests in which the model may call tools, 1 to 5; one more without tools may "
+            "follow. Or default.",
+        ),
     ] = None,
     cap_day: Annotated[
         str | None, typer.Option(metavar="USD", help="The most that a day may cost; off: no cap.")

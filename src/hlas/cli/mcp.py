@@ -116,18 +116,15 @@ def try_it(name: Name, tenant: Tenant, *, as_json: AsJson = False) -> None:
         vault, outbound = Vault.from_settings(settings), OutboundClient.from_settings(settings)
         endpoint = await servers.find(operators, vault, str(tenant_id), name)
         try:
-            trial = await try_server(endpoint, outbound)
+            return await try_server(operators, endpoint, outbound)
         finally:
             await outbound.close()
-        outcome = "works" if trial.works else "fails"
-        await servers.record_test(operators, tenant_id, name, outcome)
-        return trial
 
     trial = with_operators(work)
     if not trial.works and not as_json:
         raise McpServerError(f"{name}: {trial.reason}")
     lines = [f"{name} works ({trial.version}, {trial.duration_ms:.0f} ms). Its tools:"]
-    lines += [f"  {name}__{tool}" for tool in trial.tools]
+    lines += [f"  {tool}" for tool in trial.tools]
     lines += [f"  {tool}: left out, its description is too large" for tool in trial.left_out]
     show(trial, as_json=as_json, text="\n".join(lines))
     if not trial.works:

@@ -103,7 +103,10 @@ def change_model(
     free: Free = False,
     as_json: AsJson = False,
 ) -> None:
-    """Change a model: its key, price or address. What is not given stays as it is."""
+    """Change a model: its key, price or address. What is not given stays as it is.
+
+    With another address or model and neither --price nor --free, its list price is looked up.
+    """
     if no_key and key_file is not None:
         raise TenantError("give --key-file or --no-key, not both")
     given: dict[str, object] = {"base_url": base_url, "model": model, "is_free": free or None}

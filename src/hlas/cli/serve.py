@@ -29,6 +29,7 @@ from hlas.observe.metrics import share_between_workers
 from hlas.settings import ConfigurationError, Settings
 from hlas.store import embedded
 from hlas.store.logins import Logins
+from hlas.store.vault import Vault
 from hlas.visitors import keys
 
 START_SECONDS = 120.0
@@ -61,6 +62,7 @@ def serve(
                 asyncio.run(demo.ensure(logins))
             # Before the workers start, which would each make a secret.
             keys.from_settings(settings)
+            Vault.from_settings(settings)
             _run(settings, url, listener, workers, farewell)
     except KeyboardInterrupt:
         sys.exit(130)

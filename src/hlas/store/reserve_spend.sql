@@ -17,6 +17,8 @@ create function reserve_spend(
 returns table (refused_by text, warning_day text, warning_month text)
 language plpgsql volatile
 set search_path = pg_catalog, public, pg_temp
+-- While a tenant is being removed, its answers must not hold the connections of all the others.
+set lock_timeout = '2s'
 as $$
 declare
     -- A billion dollars stands for no cap, so that every sum fits into a bigint.

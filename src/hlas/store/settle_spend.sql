@@ -6,6 +6,8 @@ create function settle_spend(
 returns bigint
 language plpgsql volatile
 set search_path = pg_catalog, public, pg_temp
+-- While a tenant is being removed, its answers must not hold the connections of all the others.
+set lock_timeout = '2s'
 as $$
 declare
     held reservations;

@@ -2,6 +2,8 @@
 
 import os
 import secrets
+import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 from cryptography.exceptions import InvalidTag
@@ -38,8 +40,8 @@ class Vault:
             return self._cipher().decrypt(nonce, rest, purpose.encode()).decode()
         except (InvalidTag, ValueError):
             raise ConfigurationError(
-                "SECRETS_KEY: it is not the one that this secret was stored with; restore it, or "
-                "store the secret again"
+                "SECRETS_KEY is not the key this secret was encrypted with. Restore the old key, "
+                "or enter the secret again."
             ) from None
 
     def _cipher(self) -> AESGCM:
@@ -53,13 +55,23 @@ class Vault:
 
 
 def _read_or_make(path: Path) -> str:
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    except FileExistsError:
-        return path.read_text("ascii").strip()
-    with os.fdopen(descriptor, "w", encoding="ascii") as file:
-        file.write(secrets.token_urlsafe(48))
-        file.flush()
-        os.fsync(file.fileno())
-    return path.read_text("ascii").strip()
+    """The key in a file. Of processes that make it at the same time, all read the first one's."""
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        # Private from the start, and complete before it has its name.
+        descriptor, staging = tempfile.mkstemp(dir=path.parent, prefix=f"{path.name}.")
+        try:
+            with os.fdopen(descriptor, "w", encoding="ascii") as file:
+                file.write(secrets.token_urlsafe(48))
+                file.flush()
+                os.fsync(file.fileno())
+            with suppress(FileExistsError):
+                path.hardlink_to(staging)
+        finally:
+            Path(staging).unlink()
+    key = path.read_text("ascii").strip()
+    if not key:
+        raise ConfigurationError(
+            f"{path} is empty: restore it from a backup, or remove it and enter the secrets again"
+        )
+    return key

@@ -86,6 +86,8 @@ async def test_refused_models(live_server: Live, operators: Database) -> None:
         ("POST", "/models", {**LOCAL, "name": "x", "is_free": False}, 422, "price_unknown"),
         ("PATCH", "/models/no-such", {"model": "x"}, 404, "model_not_found"),
         ("PATCH", "/models/local", {"input_price": "1"}, 422, "invalid_request"),
+        ("PATCH", "/models/local", {"model": "gpt-9"}, 422, "price_unknown"),
+        ("PATCH", "/models/local", {"base_url": "https://x.example"}, 422, "price_unknown"),
         ("GET", "/models/no-such", None, 404, "model_not_found"),
         ("GET", "/models/NO", None, 422, "invalid_request"),
         ("DELETE", "/models/no-such", None, 404, "model_not_found"),

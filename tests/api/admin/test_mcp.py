@@ -24,7 +24,7 @@ async def test_life_of_a_server(live_server: Live, site: Site, operators: Databa
         taken = await desk.ask("POST", path, json=new)
         assert (taken.status_code, taken.json()["detail"]) == (409, "mcp_server_taken")
         trial = (await desk.ask("POST", f"{path}/crm/test")).json()
-        assert (trial["works"], trial["tools"]) == (True, ["look"])
+        assert (trial["works"], trial["tools"]) == (True, ["crm__look"])
         assert server.headers[-1]["Authorization"] == "Bearer abcdefgh"
     failed = (await desk.ask("POST", f"{path}/crm/test")).json()
     assert (failed["works"], failed["tools"]) == (False, [])
@@ -89,7 +89,7 @@ async def test_programs(live_server: Live, site: Site, operators: Database) -> N
     refused = await tenant.ask("POST", f"{path}/coverage/test")
     assert (refused.status_code, refused.json()["detail"]) == (403, "forbidden")
     trial = (await operator.ask("POST", f"{path}/coverage/test")).json()
-    assert (trial["works"], trial["tools"]) == (True, ["get_localities"])
+    assert (trial["works"], trial["tools"]) == (True, ["coverage__get_localities"])
 
 
 async def test_other_tenants(live_server: Live, site: Site, operators: Database) -> None:

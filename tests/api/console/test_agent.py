@@ -29,6 +29,26 @@ async def revision_of(browser: Browser, path: str) -> str:
 
 
 @SEALED
+async def test_the_form_does_not_carry_a_price_to_another_model(
+    site: Site, operators: Database
+) -> None:
+    """The form repeats `free`; another model is free only if the operator says so."""
+    browser = await make_browser(site.live, operators)
+    fields = {"base_url": "http://127.0.0.1:11434/v1", "model": "llama3", "is_free": "on"}
+    await browser.post("/models", **fields, name="local")
+    page = await browser.get("/models/local")
+    assert 'name="keep_price"' in page.text
+    moved = {**fields, "model": "gpt-9", "revision": REVISION.findall(page.text)[0]}
+    refused = await browser.post("/models/local", **moved)
+    assert (refused.status_code, "declare the model free" in refused.text) == (409, True)
+    assert (await models.find_listed(operators, "local")).model == "llama3"
+    kept = await browser.post("/models/local", **moved, keep_price="on")
+    assert kept.status_code == 303
+    changed = await models.find_listed(operators, "local")
+    assert (changed.model, changed.is_free) == ("gpt-9", True)
+
+
+@SEALED
 async def test_a_model_from_nothing_to_removed(site: Site, operators: Database) -> None:
     """Add, change, keep and replace its key, remove; no page shows the key."""
     log_scan.hear(KEY)

@@ -14,6 +14,7 @@ from hlas.api.console.spend import DAYS, draw_days
 from hlas.store.db import Database
 
 TODAY = date(2026, 3, 4)
+USED_UP = "s cap is used up. Answers come from the knowledge until midnight UTC."
 
 
 async def use(operators: Database, tenant_id: str, amount: int) -> None:
@@ -30,7 +31,7 @@ async def test_warnings(site: Site, operators: Database) -> None:
     """A cap shows its share; a warning appears at 80 % and another one at 100 %."""
     browser = await make_browser(site.live, operators, site.slug)
     page = f"/tenants/{site.slug}/spend"
-    for dollars, warning in ((3.99, ""), (4, "80 % of the cap is used."), (5, "is used up")):
+    for dollars, warning in ((3.99, ""), (4, "80 % of the cap is used."), (5, USED_UP)):
         await use(operators, site.tenant_id, int(dollars * NANO))
         text = (await browser.get(page)).text
         assert f"${dollars:.2f} of $5.00 ({int(dollars * 20)} %)" in text

@@ -17,7 +17,9 @@ LISTING_SECONDS = 60.0
 FAILURE_SECONDS = 10.0
 # The time to list a server's tools, before the model is asked.
 LIST_SECONDS = 3.0
+# Longer than any answer takes, so that no call loses its client.
 IDLE_SECONDS = 600.0
+CLEANUP_SECONDS = 60.0
 MOST_CLIENTS = 200
 
 
@@ -45,6 +47,7 @@ class Pool:
     def __init__(self, outbound: OutboundClient) -> None:
         self._outbound = outbound
         self._known: dict[tuple[str, str], _Known] = {}
+        self._is_closed = False
 
     async def list_tools(self, endpoint: Endpoint) -> Listing:
         """The tools of the last minute, or older ones while the server is down; else McpError."""
@@ -61,15 +64,27 @@ class Pool:
     async def call(
         self, endpoint: Endpoint, tool: RemoteTool, arguments: Json, seconds: float
     ) -> CallResult:
-        known = await self._find(endpoint)
+        """Call a tool of a server whose tools were listed; McpError if it is gone since."""
+        known = self._known.get((endpoint.tenant_id, endpoint.name))
+        if known is None or known.endpoint != endpoint:
+            # An answer under way must not start a program again that was ended meanwhile.
+            raise McpError("removed", "the server was removed or changed")
+        known.used_at = time.monotonic()
         return await known.client.call(tool, arguments, seconds)
 
     async def keep_only(self, tenant_id: str, names: set[str]) -> None:
-        """Close the clients of servers that the tenant no longer has."""
+        """Close the clients of servers that the tenant no longer has or allows."""
         gone = [key for key in self._known if key[0] == tenant_id and key[1] not in names]
         await _close([self._known.pop(key) for key in gone])
 
+    async def clean_up(self) -> None:
+        """Close the clients that nobody has used for a while."""
+        now = time.monotonic()
+        idle = [key for key, one in self._known.items() if now - one.used_at > IDLE_SECONDS]
+        await _close([self._known.pop(key) for key in idle])
+
     async def close(self) -> None:
+        self._is_closed = True
         known = list(self._known.values())
         self._known.clear()
         await _close(known)
@@ -94,22 +109,24 @@ class Pool:
         known.fresh_until = time.monotonic() + seconds
 
     async def _find(self, endpoint: Endpoint) -> _Known:
+        if self._is_closed:
+            raise McpError("closed", "the server is no longer used")
         key, now = (endpoint.tenant_id, endpoint.name), time.monotonic()
         known = self._known.get(key)
         if known is None or known.endpoint != endpoint:
-            old = self._pop_unused(now)
-            if known is not None:
+            old = self._pop_surplus()
+            if key in self._known:
                 old.append(self._known.pop(key))
             known = self._known[key] = _Known(endpoint, connect(endpoint, self._outbound))
             await _close(old)
         known.used_at = now
         return known
 
-    def _pop_unused(self, now: float) -> list[_Known]:
+    def _pop_surplus(self) -> list[_Known]:
+        """Those that were not used for longest, to make room for one more."""
         by_age = sorted(self._known, key=lambda key: self._known[key].used_at)
         surplus = max(0, len(by_age) - MOST_CLIENTS + 1)
-        idle = (key for key in by_age if now - self._known[key].used_at > IDLE_SECONDS)
-        return [self._known.pop(key) for key in {*by_age[:surplus], *idle}]
+        return [self._known.pop(key) for key in by_age[:surplus]]
 
 
 async def _close(known: list[_Known]) -> None:

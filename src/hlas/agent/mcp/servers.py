@@ -189,7 +189,7 @@ async def find(operators: Database, vault: Vault, tenant_id: str, name: str) -> 
 async def record_test(
     database: Database, tenant_id: UUID, name: str, outcome: str, change: Change = COMMAND_LINE
 ) -> None:
-    """Whoever tests a server makes it work, so that is in the audit."""
+    """A test sends requests to the server, so it is audited."""
     async with database.transaction() as connection:
         after = {"outcome": outcome}
         await record(connection, change, tenant_id, "mcp.test", name, after=after)

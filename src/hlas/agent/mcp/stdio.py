@@ -29,7 +29,7 @@ _PASSED_ON = ("HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "SSL_CERT_FILE", "SSL_CE
 
 
 class StdioTransport:
-    """One process, started with the first message and again after it has ended."""
+    """One process, started with the first message and again after it has ended, until closed."""
 
     def __init__(self, command: Sequence[str]) -> None:
         self._command = tuple(command)
@@ -39,6 +39,7 @@ class StdioTransport:
         self._unasked = 0
         self._next_start = 0.0
         self._starting = asyncio.Lock()
+        self._is_closed = False
 
     @property
     def pid(self) -> int | None:
@@ -54,6 +55,8 @@ class StdioTransport:
         number = message["id"]
         assert isinstance(number, int)
         async with self._starting:
+            if self._is_closed:
+                raise McpError("closed", "the program is no longer used")
             process = self._find_running() or await self._start()
         waiting = self._waiting
         answer = waiting[number] = asyncio.get_running_loop().create_future()
@@ -75,7 +78,10 @@ class StdioTransport:
             await self._write(process, message)
 
     async def close(self) -> None:
-        process, reader = self._process, self._reader
+        self._is_closed = True
+        # A program that is being started is ended, too.
+        async with self._starting:
+            process, reader = self._process, self._reader
         if process is None or reader is None:
             return
         assert process.stdin is not None

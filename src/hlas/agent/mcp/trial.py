@@ -3,13 +3,17 @@
 import time
 from dataclasses import dataclass
 from typing import Annotated
+from uuid import UUID
 
 from pydantic import Field
 
 from hlas.agent.mcp.pool import connect
 from hlas.agent.mcp.protocol import McpError
-from hlas.agent.mcp.servers import Endpoint
+from hlas.agent.mcp.servers import Endpoint, record_test
+from hlas.agent.tool_names import make_name
 from hlas.outbound.client import OutboundClient
+from hlas.store.db import Database
+from hlas.tenants.audit import COMMAND_LINE, Change
 
 SECONDS = 10.0
 
@@ -21,15 +25,24 @@ class Trial:
     works: bool
     reason: Annotated[str | None, Field(description="why it does not work")]
     version: Annotated[str, Field(description="the revision of the protocol")]
-    tools: tuple[str, ...]
+    tools: Annotated[tuple[str, ...], Field(description="as the settings name them: server__tool")]
     left_out: Annotated[
         tuple[str, ...], Field(description="tools whose description is too large to offer")
     ]
     duration_ms: float
 
 
-async def try_server(endpoint: Endpoint, outbound: OutboundClient) -> Trial:
-    """Connect anew and list the tools. Nothing is called."""
+async def try_server(
+    database: Database, endpoint: Endpoint, outbound: OutboundClient, change: Change = COMMAND_LINE
+) -> Trial:
+    """Connect anew, list the tools and record it in the audit. Nothing is called."""
+    trial = await _try(endpoint, outbound)
+    outcome = "works" if trial.works else "fails"
+    await record_test(database, UUID(endpoint.tenant_id), endpoint.name, outcome, change)
+    return trial
+
+
+async def _try(endpoint: Endpoint, outbound: OutboundClient) -> Trial:
     started = time.perf_counter()
     client = connect(endpoint, outbound)
     reason, version = None, ""
@@ -38,7 +51,8 @@ async def try_server(endpoint: Endpoint, outbound: OutboundClient) -> Trial:
     try:
         listing = await client.list_tools(SECONDS)
         version, left_out = listing.version, listing.left_out
-        tools = tuple(tool.name for tool in listing.tools)
+        # Of two tools whose names become the same, the agent has the first.
+        tools = tuple(dict.fromkeys(make_name(endpoint.name, one.name) for one in listing.tools))
     except TimeoutError:
         reason = f"no answer within {SECONDS:g} s"
     except McpError as error:

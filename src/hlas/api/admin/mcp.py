@@ -11,10 +11,8 @@ from hlas.agent.mcp.servers import NAME, Server
 from hlas.agent.mcp.trial import Trial, try_server
 from hlas.api.admin.access import Admin, PathTenant, answer, read_body, router
 from hlas.api.documentation import problems, takes
-from hlas.outbound.client import OutboundClient
 from hlas.services import Services
 from hlas.settings import ConfigurationError
-from hlas.store.vault import Vault
 
 PathName = Annotated[str, Path(pattern=NAME, description="the server's name, as listed")]
 
@@ -62,8 +60,8 @@ async def add_server(
     try:
         added = await servers.add_address(
             access.database,
-            Vault.from_settings(services.settings),
-            OutboundClient.from_settings(services.settings),
+            services.vault,
+            services.outbound,
             tenant.id,
             new.name,
             new.url,
@@ -84,22 +82,14 @@ async def add_server(
 async def try_it(request: Request, access: Admin, tenant: PathTenant, name: PathName) -> Response:
     """Connect to it and list its tools; nothing is called. It takes up to 10 s."""
     services: Services = request.app.state.services
-    vault = Vault.from_settings(services.settings)
     try:
-        endpoint = await servers.find(services.operators, vault, str(tenant.id), name)
+        endpoint = await servers.find(services.operators, services.vault, str(tenant.id), name)
     except ConfigurationError as error:
         raise errors.VaultShut(str(error)) from None
     if endpoint.command:
         # It starts a program.
         access.require_operator()
-    outbound = OutboundClient.from_settings(services.settings)
-    try:
-        trial = await try_server(endpoint, outbound)
-    finally:
-        await outbound.close()
-    outcome = "works" if trial.works else "fails"
-    await servers.record_test(access.database, tenant.id, name, outcome, access.change)
-    return answer(trial)
+    return answer(await try_server(access.database, endpoint, services.outbound, access.change))
 
 
 @router.delete(

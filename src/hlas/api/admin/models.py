@@ -66,7 +66,10 @@ async def update_model(
     expected: IfMatch,
     changes: Annotated[ModelChanges, Depends(read_body(ModelChanges))],
 ) -> Response:
-    """Fields left out keep their values; a new address needs the key again."""
+    """Fields left out keep their values; a new address needs the key again.
+
+    Another address or model needs a price, too, unless it has a list price.
+    """
     services: Services = request.app.state.services
     changed = await models.update(
         access.database, services.vault, model, changes, expected, access.change

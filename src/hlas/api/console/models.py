@@ -78,6 +78,13 @@ async def read_model(visit: Operator, model: PathModel) -> Response:
     return _model_page(visit, await models.find_listed(visit.database, model))
 
 
+def _fill_form(model: ListedModel) -> Form:
+    filled = {"base_url": model.base_url, "model": model.model}
+    if model.is_free:
+        return {**filled, "is_free": "on"}
+    return {**filled, "input_price": model.input_price, "output_price": model.output_price}
+
+
 def _model_page(
     visit: Visit,
     model: ListedModel,
@@ -87,19 +94,12 @@ def _model_page(
     problems: Problems | None = None,
     tested: Ping | None = None,
 ) -> Response:
-    stored = {
-        "base_url": model.base_url,
-        "model": model.model,
-        "input_price": "" if model.is_free else model.input_price,
-        "output_price": "" if model.is_free else model.output_price,
-        "is_free": "on" if model.is_free else "",
-    }
     return visit.page(
         "model.html",
         status,
         model=model,
         revision=model.revision,
-        form=form or stored,
+        form=form or _fill_form(model),
         problems=problems or {},
         tested=tested,
     )
@@ -110,7 +110,10 @@ async def change_model(visit: Operator, model: PathModel, form: Sent) -> Respons
     stored = await models.find_listed(visit.database, model)
     key = form.get("key", "").strip()
     given: dict[str, object] = {name: form.get(name, "").strip() for name in ("base_url", "model")}
-    given |= _read_prices(form, needed=True)
+    prices = _read_prices(form, needed=True)
+    # The form repeats the stored price, which says nothing about another model.
+    if "keep_price" in form or prices != _read_prices(_fill_form(stored), needed=True):
+        given |= prices
     if key or "no_key" in form:
         given["key"] = key or None
     try:

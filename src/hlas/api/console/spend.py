@@ -38,6 +38,8 @@ class CapUse:
     """A cap, and how much of it is used."""
 
     title: str
+    # Whose cap it is, in a sentence.
+    owner: str
     until: str
     used: int
     cap: int | None
@@ -49,7 +51,7 @@ class CapUse:
             return ""
         if self.share < USED_UP:
             return f"{self.title}: {self.share} % of the cap is used."
-        return f"{self.title}: the cap is used up; the knowledge answers until {self.until} in UTC."
+        return f"{self.owner} cap is used up. Answers come from the knowledge until {self.until}."
 
 
 @dataclass(slots=True)
@@ -107,14 +109,16 @@ def list_uses(budget: Budget) -> list[CapUse]:
     return [
         CapUse(
             title="Today",
-            until="tomorrow",
+            owner="Today's",
+            until="midnight UTC",
             used=budget.used_today,
             cap=budget.caps.day,
             share=budget.share_of_day,
         ),
         CapUse(
             title="This month",
-            until="next month",
+            owner="This month's",
+            until="the first of next month, UTC",
             used=budget.used_this_month,
             cap=budget.caps.month,
             share=budget.share_of_month,

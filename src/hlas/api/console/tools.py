@@ -157,7 +157,7 @@ def _is_sku(text: str) -> bool:
 
 def _outbound(visit: Visit) -> OutboundClient:
     services: Services = visit.request.app.state.services
-    return OutboundClient.from_settings(services.settings)
+    return services.outbound
 
 
 @router.post("/tenants/{slug}/tools/servers")
@@ -230,13 +230,7 @@ async def test_server(visit: Signed, tenant: PathTenant, form: Sent) -> Response
     if endpoint.command:
         # It starts a program.
         visit.require_operator()
-    outbound = _outbound(visit)
-    try:
-        trial = await try_server(endpoint, outbound)
-    finally:
-        await outbound.close()
-    outcome = "works" if trial.works else "fails"
-    await servers.record_test(visit.database, tenant.id, name, outcome, visit.change)
+    trial = await try_server(visit.database, endpoint, services.outbound, visit.change)
     return await _tools_page(visit, tenant, tried=Tried(name, trial.reason, trial))
 
 
