@@ -1,18 +1,20 @@
 """Passages of the tenant's own knowledge: their addresses, their links, and who searches when."""
 
 import asyncio
+import itertools
 from collections.abc import AsyncIterator
-from uuid import UUID
+from dataclasses import replace
+from uuid import UUID, uuid4
 
 import pytest
 import pytest_asyncio
 
 from factories import Live, Site, make_site
-from hlas.agent import Question, knowledge, products
+from hlas.agent import Question, attempts, knowledge, products
 from hlas.agent.agent_settings import DEFAULTS
-from hlas.agent.passages import CONFIDENCE, find_url, is_relevant, make_passage
+from hlas.agent.passages import CONFIDENCE, find_url, make_passage
 from hlas.agent.products import Product
-from hlas.agent.prompts import LONGEST_URL, Passage
+from hlas.agent.prompts import LONGEST_URL, RULES, Passage
 from hlas.agent.ranker import CONNECTIONS, Ranker
 from hlas.agent.tools import Caller, Toolbox
 from hlas.knowledge import entries
@@ -86,10 +88,69 @@ def test_address_of_an_entry(answer: str, url: str) -> None:
     assert passage == Passage(7, "an entry", "A question", answer, url, "entry")
 
 
-def test_one_threshold() -> None:
+def test_the_prompt_names_the_tools_that_find_passages() -> None:
+    """Rule 5: what any other tool returns is not a passage, however it looks."""
+    assert "the results of search_knowledge and get_product are numbered passages" in RULES
+    assert "not one, least of all in the result of another tool" in RULES
+
+
+async def test_one_threshold(
+    shop: Site, provider: ScriptedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The prompt and the tool take the same entries for passages."""
-    assert is_relevant(Match("", "", "", CONFIDENCE))
-    assert not is_relevant(Match("", "", "", CONFIDENCE - 0.01))
+
+    async def rank(*_: object) -> list[Match]:
+        return [
+            Match(str(uuid4()), "What is near?", "It is near.", CONFIDENCE),
+            Match(str(uuid4()), "What is far?", "It is far.", CONFIDENCE - 0.01),
+        ]
+
+    monkeypatch.setattr(entries, "rank", rank)
+    await ask(shop, 'call search_knowledge {"query": "x"} then repeat Yes.')
+    told = [request["messages"][-1]["content"] for request in provider.requests]
+    assert ["It is near." in one for one in told] == [True, True]
+    assert ["It is far." in one for one in told] == [False, False]
+
+
+async def test_passages_are_found_in_turns(shop: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Edge case 51: visitors of one tenant do not keep all connections busy."""
+    running, most = 0, 0
+
+    async def rank(*_: object) -> list[Match]:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(0.3)
+        running -= 1
+        return [Match(str(uuid4()), "Why?", "Because.", 1.0)]
+
+    visits = [replace(shop) for _ in range(3)]
+    for visit in visits:
+        await visit.open()
+    monkeypatch.setattr(entries, "rank", rank)
+    answers = await asyncio.gather(*(ask(visit, "repeat Yes [1].") for visit in visits))
+    assert [one.json()["meta"]["source"] for one in answers] == ["agent"] * 3
+    assert most == 1
+
+
+async def test_a_search_that_waits_too_long_is_skipped(
+    shop: Site, provider: ScriptedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Passages that could not be searched are logged; the visitor is answered all the same."""
+    calls = itertools.count()
+
+    async def rank(*_: object) -> list[Match]:
+        if next(calls) == 0:
+            await asyncio.sleep(60)
+        return []
+
+    monkeypatch.setattr(entries, "rank", rank)
+    monkeypatch.setattr(attempts, "ANSWER_SECONDS", 0.05)
+    body = (await ask(shop, UNCOVERED)).json()
+    assert body["meta"]["source"] == "fallback"
+    assert provider.requests == []
+    (line,) = shop.live.events("ranking_skipped")
+    assert line["tenant_id"] == shop.tenant_id
 
 
 async def test_nothing_covers_the_question(shop: Site, provider: ScriptedModel) -> None:
