@@ -157,7 +157,9 @@ async def test_steps_of_a_run(provider: ScriptedModel, client: ChatClient) -> No
 
 
 FAULTS = {
-    "fail 400": ("status_400", False, False),
+    "fail 400": ("status_400", False, True),
+    "fail 404": ("status_404", False, False),
+    "fail 408": ("status_408", False, True),
     "fail 401": ("status_401", False, False),
     "fail 429 after 7": ("status_429", False, False),
     "fail 500": ("status_500", False, True),

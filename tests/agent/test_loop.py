@@ -150,7 +150,7 @@ async def test_too_many_steps(shop: Site, provider: ScriptedModel) -> None:
 @pytest.mark.parametrize(
     ("script", "reason", "billed"),
     [
-        ("fail 400", "model_failed", 0),
+        ("fail 401", "model_failed", 0),
         ("fail 429 after 7", "model_failed", 0),
         ("fail 500", "model_failed", 1),
         ("fail cut", "model_failed", 1),

@@ -6,6 +6,7 @@ import signal
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -167,8 +168,9 @@ async def test_handshake(make_client: Any) -> None:
         assert server.methods[-1] == "DELETE"
 
 
-async def test_lost_session(make_client: Any) -> None:
-    """A session that the server forgot is opened again, once, and the call is repeated."""
+@pytest.mark.parametrize("is_read_only", [True, False])
+async def test_lost_session(make_client: Any, is_read_only: bool) -> None:  # noqa: FBT001  # a case
+    """A session that the server forgot is opened again; only a call that reads is repeated."""
     lost = [False]
 
     def answer(message: dict[str, Any], _: web.BaseRequest) -> Any:
@@ -183,10 +185,14 @@ async def test_lost_session(make_client: Any) -> None:
 
     async with serve(ScriptedServer(answer)) as server:
         client = make_client(server.url)
-        tool = await find_tool(client)
+        tool = replace(await find_tool(client), is_read_only=is_read_only)
         lost[0] = True
-        assert (await client.call(tool, {}, 20)).text == "seen"
-        assert server.methods.count("tools/call") == 2
+        if is_read_only:
+            assert (await client.call(tool, {}, 20)).text == "seen"
+        else:
+            with pytest.raises(SessionLost):
+                await client.call(tool, {}, 20)
+        assert server.methods.count("tools/call") == 1 + is_read_only
         assert server.methods.count("initialize") == 2
 
 

@@ -61,8 +61,8 @@ def test_rules_history_and_question_come_in_this_order() -> None:
         f"<passage-{NONCE} number=1>\n"
         "Id: entry-1\nTitle: Opening hours\nAddress: https://acme.example/hours\n"
         f"Text:\nFrom 9 to 17.\n</passage-{NONCE}>\n\n"
-        f"<question-{NONCE}>\nWhen are you open?\n</question-{NONCE}>\n\n"
-        "Answer the question in English, unless it is written in another language."
+        "Answer the question in English, unless it is written in another language.\n\n"
+        f"<question-{NONCE}>\nWhen are you open?\n</question-{NONCE}>"
     )
 
 

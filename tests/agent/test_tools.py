@@ -466,8 +466,8 @@ async def test_servers_of_other_tenants(shop: Shop, make_shop: MakeShop) -> None
 
 
 async def test_names(shop: Shop) -> None:
-    """Names are made to fit; of two that become the same, the first is offered."""
-    wild = ["get order!", "get order?", "ž" * 100, "look"]
+    """Names are made to fit; two that become the same are not offered: which one is meant?"""
+    wild = ["get order!", "send it!", "send it?", "ž" * 100, "look"]
     tools_of_server = [{**TOOL, "name": name} for name in wild]
     async with serve(ScriptedServer(tools=tools_of_server)) as server:
         await shop.add(server)

@@ -18,6 +18,8 @@ from hlas.agent.models import Model
 __all__ = ["ChatClient", "Completion", "ModelError", "Tokens", "ToolCall", "encode"]
 
 MOST_CONNECTIONS = 256
+# Nobody bills these. Some bill a 400 of their content filter, and a 408.
+UNPAID = frozenset({401, 402, 403, 404, 405, 413, 415, 422, 429})
 # Less than the 5 s after which uvicorn, Node.js and llama.cpp close an idle connection.
 KEEP_ALIVE_SECONDS = 4.0
 # A host that does not answer must leave the next model its time.
@@ -195,8 +197,8 @@ async def _read(
     limit: asyncio.Timeout,
 ) -> None:
     if response.status != 200:
-        is_refused = 400 <= response.status < 500
-        raise ModelError(f"status_{response.status}", may_be_paid=not is_refused)
+        may_be_paid = response.status not in UNPAID
+        raise ModelError(f"status_{response.status}", may_be_paid=may_be_paid)
     while chunk := await response.content.readany():
         if text := reader.feed(chunk):
             on_text(text)

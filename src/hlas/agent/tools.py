@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -35,6 +36,9 @@ from hlas.store.vault import Vault
 __all__ = ["Caller", "ToolResult", "Toolbox", "Tools"]
 
 LARGEST_ARGUMENTS = 64 * 1024
+# Every request to the model carries the definitions, and is paid for them.
+MOST_TOOLS = 64
+LARGEST_DEFINITIONS = 64 * 1024
 
 _TOO_LONG = f"The arguments are longer than {LARGEST_ARGUMENTS // 1024} kB."
 _NOT_JSON = "The arguments are not a JSON object."
@@ -100,9 +104,7 @@ class Tools:
         self, caller: Caller, tools: Sequence[Tool], settings: AgentSettings, meter: Meter
     ) -> None:
         self._caller = caller
-        self._tools: dict[str, Tool] = {}
-        for tool in tools:
-            self._tools.setdefault(tool.name, tool)
+        self._tools = _choose(tools)
         self._settings = settings
         self._meter = meter
 
@@ -235,7 +237,22 @@ class Toolbox:
             listing = await self._pool.list_tools(endpoint)
         except McpError:
             return []
+        except Exception as error:  # noqa: BLE001  # whatever a server sends, the agent answers
+            log.warning("mcp_failed", server=endpoint.name, reason=type(error).__name__)
+            return []
         return [RemoteCall(self._pool, endpoint, tool) for tool in listing.tools]
+
+
+def _choose(tools: Sequence[Tool]) -> dict[str, Tool]:
+    """Tools by name, as many as a request can carry; two of one name are none: which is meant?"""
+    names = Counter(tool.name for tool in tools)
+    chosen: dict[str, Tool] = {}
+    size = 0
+    for tool in tools:
+        size += len(orjson.dumps(tool.define()))
+        if names[tool.name] == 1 and len(chosen) < MOST_TOOLS and size <= LARGEST_DEFINITIONS:
+            chosen[tool.name] = tool
+    return chosen
 
 
 def _parse(arguments: str) -> dict[str, object] | str:

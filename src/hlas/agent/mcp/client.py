@@ -81,22 +81,34 @@ class Client:
     async def call(self, tool: RemoteTool, arguments: Json, seconds: float) -> CallResult:
         params: Json = {"name": tool.name, "arguments": arguments}
         headers = {"Mcp-Name": _encode(tool.name), **_repeat(tool.headers, arguments)}
-        return read_call(await self._request("tools/call", params, headers, seconds))
+        # A gateway may answer 404 after the tool has acted: such a call is never sent twice.
+        is_repeatable = tool.is_read_only is True
+        result = await self._request(
+            "tools/call", params, headers, seconds, is_repeatable=is_repeatable
+        )
+        return read_call(result)
 
     async def close(self) -> None:
         await self._transport.close()
 
     async def _request(
-        self, method: str, params: Json, headers: Mapping[str, str], seconds: float
+        self,
+        method: str,
+        params: Json,
+        headers: Mapping[str, str],
+        seconds: float,
+        *,
+        is_repeatable: bool = True,
     ) -> Json:
         async with asyncio.timeout(seconds):
             await self._negotiate(seconds)
             try:
                 return await self._send(method, params, headers, seconds)
             except SessionLost:
-                # Nothing was done: the server does not know who asked.
                 self._version = ""
                 await self._negotiate(seconds)
+                if not is_repeatable:
+                    raise
                 return await self._send(method, params, headers, seconds)
 
     async def _send(

@@ -46,7 +46,7 @@ class Refused(McpError):
 
 
 class SessionLost(McpError):
-    """The server does not know our session; nothing was done, so the request may be repeated."""
+    """The server does not know our session. With HTTP somebody in between may have answered."""
 
     def __init__(self) -> None:
         super().__init__("session_lost", "the server lost the session")
