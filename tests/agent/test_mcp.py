@@ -21,7 +21,7 @@ from hlas.agent.mcp import pool as pools
 from hlas.agent.mcp import stdio
 from hlas.agent.mcp.client import Client
 from hlas.agent.mcp.pool import Pool, connect
-from hlas.agent.mcp.protocol import CallResult, McpError, RemoteTool
+from hlas.agent.mcp.protocol import CallResult, McpError, RemoteTool, SessionLost
 from hlas.agent.mcp.schemas import bound_schema, clean
 from hlas.agent.mcp.servers import Endpoint
 from hlas.agent.mcp.stdio import StdioTransport
