@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import AsyncIterator
 
 from bench.endpoints.sse import BASE_URL, MODEL, make_app
-from hlas.agent import chat
-from hlas.agent.chat import ChatClient
-from hlas.agent.models import Model
+from hlas.agent.providers import chat
+from hlas.agent.providers.chat import ChatClient
+from hlas.agent.providers.models import Model
 
 SECONDS = 60.0
 

@@ -8,11 +8,11 @@ import asyncpg
 import uuid_utils
 
 from hlas.agent.loop import ModelAgent, open_agent
-from hlas.agent.mcp.pool import CLEANUP_SECONDS as MCP_CLEANUP_SECONDS
+from hlas.agent.money.spend import FORGET_SECONDS as FORGET_RESERVATIONS_SECONDS
+from hlas.agent.money.spend import forget_reservations
 from hlas.agent.runner import TICK_SECONDS as RUNS_SECONDS
 from hlas.agent.runner import Runner
-from hlas.agent.spend import FORGET_SECONDS as FORGET_RESERVATIONS_SECONDS
-from hlas.agent.spend import forget_reservations
+from hlas.agent.tools.mcp.pool import CLEANUP_SECONDS as MCP_CLEANUP_SECONDS
 from hlas.background import Background
 from hlas.conversations import messages
 from hlas.conversations.live import (

@@ -10,13 +10,14 @@ import pytest
 import pytest_asyncio
 
 from factories import Live, Site, make_site
-from hlas.agent import Question, attempts, knowledge, products
+from hlas.agent import Question, attempts, knowledge
 from hlas.agent.agent_settings import DEFAULTS
 from hlas.agent.passages import CONFIDENCE, find_url, make_passage
-from hlas.agent.products import Product
 from hlas.agent.prompts import LONGEST_URL, RULES, Passage
 from hlas.agent.ranker import CONNECTIONS, Ranker
-from hlas.agent.tools import Caller, Toolbox
+from hlas.agent.tools import products
+from hlas.agent.tools.products import Product
+from hlas.agent.tools.toolbox import Caller, Toolbox
 from hlas.knowledge import entries
 from hlas.knowledge.entries import Entry, Match
 from hlas.outbound.client import OutboundClient
@@ -192,7 +193,7 @@ async def test_searches_take_turns(
         return []
 
     monkeypatch.setattr(entries, "rank", search)
-    monkeypatch.setattr("hlas.agent.builtin_tools.find_products", search)
+    monkeypatch.setattr("hlas.agent.tools.builtin.find_products", search)
     monkeypatch.setattr(knowledge, "ANSWER_SECONDS", 60.0)
     outbound = OutboundClient(frozenset())
     ranker = Ranker(database)

@@ -10,7 +10,8 @@ import orjson
 import pytest
 
 from hlas import cli
-from hlas.agent import agent_settings, models
+from hlas.agent import agent_settings
+from hlas.agent.providers import models
 from hlas.store.db import Database
 from hlas.store.vault import Vault
 from hlas.tenants import tenants

@@ -8,7 +8,7 @@ from pathlib import Path
 import orjson
 import pytest
 
-from hlas.agent.mcp.servers import McpServerError, check_headers
+from hlas.agent.tools.mcp.servers import McpServerError, check_headers
 from hlas.cli import mcp as commands
 from hlas.store.db import Database
 from hlas.tenants import tenants

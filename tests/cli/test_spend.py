@@ -4,7 +4,7 @@ from pathlib import Path
 
 import orjson
 
-from hlas.agent import budgets
+from hlas.agent.money import budgets
 from hlas.store.db import Database
 from hlas.tenants import tenants
 from processes import environment, hlas

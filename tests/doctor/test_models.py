@@ -9,8 +9,9 @@ from aiohttp import web
 
 import log_scan
 from factories import make_settings
-from hlas.agent import agent_settings, models
-from hlas.agent.models import NewModel
+from hlas.agent import agent_settings
+from hlas.agent.providers import models
+from hlas.agent.providers.models import NewModel
 from hlas.doctor.finding import Finding
 from hlas.doctor.models import check
 from hlas.store.db import Database

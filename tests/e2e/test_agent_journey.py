@@ -22,10 +22,10 @@ from e2e.shop import Shop
 from e2e.visitor import Visitor, no_problems
 from e2e.website import open_website
 from factories import Live, Site
-from hlas.agent import budgets
-from hlas.agent.builtin_tools import Arguments, SearchKnowledgeTool
-from hlas.agent.calls import ToolResult
-from hlas.agent.mcp import servers
+from hlas.agent.money import budgets
+from hlas.agent.tools.builtin import Arguments, SearchKnowledgeTool
+from hlas.agent.tools.calls import ToolResult
+from hlas.agent.tools.mcp import servers
 from hlas.outbound.client import OutboundClient
 from hlas.store.db import Database
 from hlas.store.vault import Vault

@@ -11,10 +11,11 @@ from e2e.console import Desk
 from e2e.shop import Shop
 from e2e.visitor import no_problems
 from factories import Live, Site
-from hlas.agent import agent_settings, products
+from hlas.agent import agent_settings
 from hlas.agent.agent_settings import AgentSettings
-from hlas.agent.mcp import servers
-from hlas.agent.products import Product
+from hlas.agent.tools import products
+from hlas.agent.tools.mcp import servers
+from hlas.agent.tools.products import Product
 from hlas.knowledge import entries
 from hlas.knowledge.entries import Entry
 from hlas.store.db import Database

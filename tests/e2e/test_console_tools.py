@@ -7,8 +7,8 @@ from playwright.async_api import BrowserContext, Dialog, FilePayload, expect
 
 from e2e.console import Desk
 from factories import Site
-from hlas.agent import products
-from hlas.agent.products import Product
+from hlas.agent.tools import products
+from hlas.agent.tools.products import Product
 from hlas.store.db import Database
 
 

@@ -9,8 +9,8 @@ from typing import Any
 import httpx
 
 from factories import Live
-from hlas.agent import models
-from hlas.agent.models import NewModel
+from hlas.agent.providers import models
+from hlas.agent.providers.models import NewModel
 from hlas.operators import administrators
 from hlas.store.db import Database
 from hlas.store.vault import Vault

@@ -6,8 +6,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from hlas.agent.chat import ChatClient, ModelError, encode
-from hlas.agent.models import Model
+from hlas.agent.providers.chat import ChatClient, ModelError, encode
+from hlas.agent.providers.models import Model
 
 KEY = "sk-very-secret-provider-key"
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import uuid_utils
 
-from hlas.agent.models import MILLION, Model
-from hlas.agent.spend import BudgetUsedUp, Ledger, Payer
+from hlas.agent.money.spend import BudgetUsedUp, Ledger, Payer
+from hlas.agent.providers.models import MILLION, Model
 from hlas.errors import Unavailable
 from hlas.observe.metrics import Metrics
 from hlas.store.db import Database

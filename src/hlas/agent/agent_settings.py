@@ -10,8 +10,8 @@ import asyncpg
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
-from hlas.agent.models import Model, ModelName
-from hlas.agent.tool_names import normalize
+from hlas.agent.providers.models import Model, ModelName
+from hlas.agent.tools.tool_names import normalize
 from hlas.errors import ModelNotFound, TenantNotFound
 from hlas.payloads import storable
 from hlas.store.db import Database, Queries, Row

@@ -19,21 +19,21 @@ from hlas.agent import (
     Reason,
     Source,
     Usage,
-    chat,
     consents,
     prompts,
 )
 from hlas.agent.agent_settings import Assignment
-from hlas.agent.chat import ChatClient, Completion, ModelError, Tokens, ToolCall
-from hlas.agent.guard import CanaryTripped, Guard
+from hlas.agent.filter.guard import CanaryTripped, Guard
 from hlas.agent.knowledge import ANSWER_SECONDS, QUESTIONS
-from hlas.agent.models import Model
+from hlas.agent.money.spend import BudgetUsedUp, Ledger, Payer, Reservation
 from hlas.agent.passages import is_relevant, make_passage
 from hlas.agent.prompts import Passage, Turn
+from hlas.agent.providers import chat
+from hlas.agent.providers.chat import ChatClient, Completion, ModelError, Tokens, ToolCall
+from hlas.agent.providers.models import Model
 from hlas.agent.ranker import Ranker
 from hlas.agent.speaker import Speaker
-from hlas.agent.spend import BudgetUsedUp, Ledger, Payer, Reservation
-from hlas.agent.tools import Caller, Toolbox, ToolResult, Tools
+from hlas.agent.tools.toolbox import Caller, Toolbox, ToolResult, Tools
 from hlas.errors import Unavailable
 from hlas.knowledge import entries
 from hlas.settings import Settings

@@ -15,12 +15,12 @@ import uuid_utils
 from hlas import log
 from hlas.agent import Agent, Answer, Listener, Question, Reason, agent_settings
 from hlas.agent.attempts import Attempt, GiveUp, Means
-from hlas.agent.chat import ChatClient
 from hlas.agent.knowledge import KnowledgeAgent
+from hlas.agent.money.spend import Ledger
 from hlas.agent.prompts import Passage
+from hlas.agent.providers.chat import ChatClient
 from hlas.agent.ranker import CONNECTIONS, STATEMENT_SECONDS, Ranker
-from hlas.agent.spend import Ledger
-from hlas.agent.tools import Toolbox
+from hlas.agent.tools.toolbox import Toolbox
 from hlas.errors import Unavailable
 from hlas.knowledge.language import Language
 from hlas.outbound.client import OutboundClient

@@ -1,6 +1,6 @@
 """Passages of the tenant's own knowledge, for the prompt and for the tool that searches it."""
 
-from hlas.agent.links import find_addresses
+from hlas.agent.filter.links import find_addresses
 from hlas.agent.prompts import LONGEST_URL, Passage
 from hlas.knowledge.entries import Match
 

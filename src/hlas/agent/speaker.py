@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from hlas.agent import Listener, Source
-from hlas.agent.guard import Guard
+from hlas.agent.filter.guard import Guard
 from hlas.agent.prompts import Passage
 from hlas.conversations import frames
 

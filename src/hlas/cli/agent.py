@@ -7,9 +7,10 @@ from typing import Annotated
 
 import typer
 
-from hlas.agent import agent_settings, budgets, dollars
+from hlas.agent import agent_settings
 from hlas.agent.agent_settings import AgentChanges, AgentSettings
-from hlas.agent.budgets import CapName, Caps
+from hlas.agent.money import budgets, dollars
+from hlas.agent.money.budgets import CapName, Caps
 from hlas.cli.database import AsJson, show, validate, with_operators
 from hlas.errors import TenantError
 from hlas.store.db import Database

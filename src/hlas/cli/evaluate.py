@@ -6,9 +6,10 @@ from typing import Annotated
 
 import typer
 
-from hlas.agent import dollars, evaluation
+from hlas.agent import evaluation
 from hlas.agent.evaluation import CaseResult, Evaluation
 from hlas.agent.loop import open_agent
+from hlas.agent.money import dollars
 from hlas.cli.database import AsJson, database_url, prepare, show, with_operators
 from hlas.observe.metrics import Metrics
 from hlas.store.db import Database

@@ -8,9 +8,9 @@ from uuid import UUID
 import typer
 
 from hlas import settings as configuration
-from hlas.agent.mcp import servers
-from hlas.agent.mcp.servers import McpServerError, Server
-from hlas.agent.mcp.trial import Trial, try_server
+from hlas.agent.tools.mcp import servers
+from hlas.agent.tools.mcp.servers import McpServerError, Server
+from hlas.agent.tools.mcp.trial import Trial, try_server
 from hlas.cli.database import AsJson, show, with_operators
 from hlas.outbound.client import OutboundClient
 from hlas.store.db import Database

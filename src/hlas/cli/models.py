@@ -8,8 +8,9 @@ from typing import Annotated
 import typer
 
 from hlas import settings as configuration
-from hlas.agent import dollars, models
-from hlas.agent.models import ListedModel, ModelChanges, NewModel
+from hlas.agent.money import dollars
+from hlas.agent.providers import models
+from hlas.agent.providers.models import ListedModel, ModelChanges, NewModel
 from hlas.cli.database import AsJson, show, validate, with_operators
 from hlas.errors import TenantError
 from hlas.store.db import Database
@@ -129,7 +130,7 @@ def remove_model(name: Name, *, as_json: AsJson = False) -> None:
 @model.command("test")
 def ping_model(name: Name, *, as_json: AsJson = False) -> None:
     """Send one small request to a model. The provider may charge for it."""
-    from hlas.agent.ping import Ping, ping  # noqa: PLC0415  # loads the HTTP client
+    from hlas.agent.providers.ping import Ping, ping  # noqa: PLC0415  # loads the HTTP client
 
     async def work(operators: Database) -> Ping:
         return await ping(await models.find(operators, _vault(), name))

@@ -8,8 +8,8 @@ from uuid import UUID
 
 import typer
 
-from hlas.agent import product_files, products
-from hlas.agent.products import Product
+from hlas.agent.tools import product_files, products
+from hlas.agent.tools.products import Product
 from hlas.cli.database import AsJson, show, with_operators
 from hlas.knowledge.entries import Saved
 from hlas.store.db import Database

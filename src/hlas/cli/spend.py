@@ -5,10 +5,10 @@ from typing import Annotated
 
 import typer
 
-from hlas.agent import budgets, dollars
-from hlas.agent import spend as spends
-from hlas.agent.budgets import Budget, show_cap
-from hlas.agent.spend import Spend
+from hlas.agent.money import budgets, dollars
+from hlas.agent.money import spend as spends
+from hlas.agent.money.budgets import Budget, show_cap
+from hlas.agent.money.spend import Spend
 from hlas.cli.database import AsJson, show, with_operators
 from hlas.store.db import Database
 

@@ -3,8 +3,8 @@
 from pathlib import Path
 from uuid import UUID
 
-from hlas.agent import product_files, products
-from hlas.agent.mcp import servers
+from hlas.agent.tools import product_files, products
+from hlas.agent.tools.mcp import servers
 from hlas.knowledge import entries as knowledge
 from hlas.knowledge import files
 from hlas.knowledge.entries import Entry

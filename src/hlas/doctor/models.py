@@ -2,7 +2,7 @@
 
 import asyncio
 
-from hlas.agent.models import Model
+from hlas.agent.providers.models import Model
 from hlas.doctor.finding import Finding
 from hlas.doctor.streams import AWAY
 from hlas.outbound.fetch import Unreachable, fetch

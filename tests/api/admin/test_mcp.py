@@ -4,7 +4,7 @@ import pytest
 
 from administration import make_desk
 from factories import Live, Site, make_site
-from hlas.agent.mcp import servers
+from hlas.agent.tools.mcp import servers
 from hlas.store.db import Database
 from mcp_scripts import ScriptedServer, serve
 

@@ -6,8 +6,8 @@ import pytest
 
 from administration import audit_of, dump_state, make_desk
 from factories import Site, make_site
-from hlas.agent.models import MILLION, Model
-from hlas.agent.spend import Ledger, Payer
+from hlas.agent.money.spend import Ledger, Payer
+from hlas.agent.providers.models import MILLION, Model
 from hlas.observe.metrics import Metrics
 from hlas.store.db import Database
 

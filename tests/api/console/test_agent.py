@@ -9,8 +9,10 @@ import log_scan
 from administration import add_model, audit_of
 from browsers import Browser, make_browser
 from factories import Site, make_site
-from hlas.agent import agent_settings, dollars, evaluation, models
+from hlas.agent import agent_settings, evaluation
 from hlas.agent.evaluation import Case
+from hlas.agent.money import dollars
+from hlas.agent.providers import models
 from hlas.store.db import Database
 from hlas.store.vault import Vault
 from hlas.tenants import tenants

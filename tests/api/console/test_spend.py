@@ -6,10 +6,10 @@ from uuid import UUID
 from administration import audit_of
 from browsers import make_browser
 from factories import Site, make_site
-from hlas.agent import budgets
-from hlas.agent.budgets import Caps
-from hlas.agent.dollars import NANO
-from hlas.agent.spend import Spend
+from hlas.agent.money import budgets
+from hlas.agent.money.budgets import Caps
+from hlas.agent.money.dollars import NANO
+from hlas.agent.money.spend import Spend
 from hlas.api.console.spend import DAYS, draw_days
 from hlas.store.db import Database
 

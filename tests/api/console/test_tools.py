@@ -11,9 +11,10 @@ import log_scan
 from administration import audit_of
 from browsers import Browser, make_browser
 from factories import Site, make_site
-from hlas.agent import agent_settings, products
-from hlas.agent.mcp import servers
-from hlas.agent.products import Product
+from hlas.agent import agent_settings
+from hlas.agent.tools import products
+from hlas.agent.tools.mcp import servers
+from hlas.agent.tools.products import Product
 from hlas.api.console.tools import PAGE
 from hlas.store.db import Database
 from hlas.tenants import tenants

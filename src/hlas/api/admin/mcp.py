@@ -6,9 +6,9 @@ from fastapi import Depends, Path, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from hlas import errors
-from hlas.agent.mcp import servers
-from hlas.agent.mcp.servers import NAME, Server
-from hlas.agent.mcp.trial import Trial, try_server
+from hlas.agent.tools.mcp import servers
+from hlas.agent.tools.mcp.servers import NAME, Server
+from hlas.agent.tools.mcp.trial import Trial, try_server
 from hlas.api.admin.access import Admin, PathTenant, answer, read_body, router
 from hlas.api.documentation import problems, takes
 from hlas.services import Services

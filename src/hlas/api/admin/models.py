@@ -5,8 +5,8 @@ from typing import Annotated
 from fastapi import Depends, Path, Request, Response
 from pydantic import BaseModel
 
-from hlas.agent import models
-from hlas.agent.models import NAME, ListedModel, ModelChanges, NewModel
+from hlas.agent.providers import models
+from hlas.agent.providers.models import NAME, ListedModel, ModelChanges, NewModel
 from hlas.api.admin.access import IfMatch, Operator, answer, read_body, router
 from hlas.api.documentation import problems, takes
 from hlas.services import Services

@@ -5,8 +5,8 @@ from typing import Annotated
 from fastapi import Depends, Path, Query, Response
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 
-from hlas.agent import products
-from hlas.agent.products import (
+from hlas.agent.tools import products
+from hlas.agent.tools.products import (
     LONGEST_ATTRIBUTE,
     LONGEST_DESCRIPTION,
     LONGEST_NAME,

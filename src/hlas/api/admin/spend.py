@@ -8,9 +8,9 @@ from fastapi import Depends, Query, Response
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
-from hlas.agent import budgets, dollars, spend
-from hlas.agent.budgets import CapName, Caps, show_cap
-from hlas.agent.spend import Spend
+from hlas.agent.money import budgets, dollars, spend
+from hlas.agent.money.budgets import CapName, Caps, show_cap
+from hlas.agent.money.spend import Spend
 from hlas.api.admin.access import (
     Admin,
     Operator,

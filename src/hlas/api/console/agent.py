@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from fastapi import Response
 from pydantic import ValidationError
 
-from hlas.agent import agent_settings, evaluation, models
+from hlas.agent import agent_settings, evaluation
 from hlas.agent.agent_settings import (
     BUILT_IN,
     LONGEST_INSTRUCTIONS,
@@ -16,6 +16,7 @@ from hlas.agent.agent_settings import (
     AgentSettings,
 )
 from hlas.agent.loop import Trial
+from hlas.agent.providers import models
 from hlas.api.console.access import (
     CONSOLE,
     Form,

@@ -5,9 +5,9 @@ from typing import Annotated
 from fastapi import Path, Response
 from pydantic import ValidationError
 
-from hlas.agent import models
-from hlas.agent.models import NAME, ListedModel, ModelChanges, NewModel
-from hlas.agent.ping import Ping, ping
+from hlas.agent.providers import models
+from hlas.agent.providers.models import NAME, ListedModel, ModelChanges, NewModel
+from hlas.agent.providers.ping import Ping, ping
 from hlas.api.console.access import (
     CONSOLE,
     Form,

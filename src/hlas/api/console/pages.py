@@ -8,7 +8,9 @@ from fastapi import Response
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from hlas.agent import agent_settings, dollars, models
+from hlas.agent import agent_settings
+from hlas.agent.money import dollars
+from hlas.agent.providers import models
 from hlas.http.headers import page_headers
 from hlas.web.assets import HERE
 

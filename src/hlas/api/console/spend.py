@@ -7,9 +7,9 @@ from datetime import UTC, date, datetime, time, timedelta
 from fastapi import Response
 from pydantic import ValidationError
 
-from hlas.agent import budgets, dollars, spend
-from hlas.agent.budgets import NEARLY, USED_UP, Budget, show_cap
-from hlas.agent.spend import Spend
+from hlas.agent.money import budgets, dollars, spend
+from hlas.agent.money.budgets import NEARLY, USED_UP, Budget, show_cap
+from hlas.agent.money.spend import Spend
 from hlas.api.admin.spend import NewCaps
 from hlas.api.console.access import (
     CONSOLE,

@@ -8,12 +8,13 @@ from urllib.parse import urlencode
 from fastapi import Response
 
 from hlas import errors
-from hlas.agent import agent_settings, product_files, products
+from hlas.agent import agent_settings
 from hlas.agent.agent_settings import AgentSettings
-from hlas.agent.mcp import servers
-from hlas.agent.mcp.servers import McpServerError, Server
-from hlas.agent.mcp.trial import Trial, try_server
-from hlas.agent.products import LONGEST_SKU, Product, ProductError
+from hlas.agent.tools import product_files, products
+from hlas.agent.tools.mcp import servers
+from hlas.agent.tools.mcp.servers import McpServerError, Server
+from hlas.agent.tools.mcp.trial import Trial, try_server
+from hlas.agent.tools.products import LONGEST_SKU, Product, ProductError
 from hlas.api.console.access import (
     CONSOLE,
     Form,

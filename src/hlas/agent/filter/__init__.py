@@ -1,0 +1,1 @@
+"""What a model writes, on its way to the visitor."""

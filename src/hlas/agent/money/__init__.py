@@ -1,0 +1,1 @@
+"""Money for models: caps, reservations, what was spent."""

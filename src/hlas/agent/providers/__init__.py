@@ -1,0 +1,1 @@
+"""Language models of providers: where they are, what they cost, how they are asked."""

@@ -1,0 +1,1 @@
+"""What a model may call: our own tools, products, tools of MCP servers."""
