@@ -47,7 +47,7 @@ async def test_demo(run: Run, operators: Database) -> None:
     assert int(counts[1]) == right + unanswered == len(QUESTIONS.read_text().splitlines())
     # On a busy machine a search may take too long, and is skipped.
     assert (right >= 13, wrong) == (True, 0)
-    assert second.startswith("Cost $0.0000; ")
+    assert second.startswith("Cost $0.00; ")
     assert LATENCY.search(second)
     # An empty line and the header come before those that were missed.
     assert len(missed) == (2 + unanswered if unanswered else 0)
@@ -98,7 +98,7 @@ async def test_errors(run: Run, operators: Database, tmp_path: Path) -> None:
     assert run("bad.jsonl", "--tenant", "shop") == (1, "", "hlas: bad.jsonl, line 2: not JSON\n")
     code, out, err = run("missing.jsonl", "--tenant", "shop")
     assert (code, out, err.count("\n")) == (1, "", 1)
-    assert err.startswith("hlas: missing.jsonl: cannot be read")
+    assert err.startswith("hlas: missing.jsonl cannot be read")
     code, out, err = run("good.jsonl", "--tenant", "nobody")
     assert (code, out) == (1, "")
     assert err == "hlas: there is no tenant 'nobody'; `hlas tenant list` shows all\n"

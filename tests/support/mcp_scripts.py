@@ -13,6 +13,7 @@ from typing import Any
 import orjson
 from aiohttp import web
 
+import node_packages
 from factories import free_port
 
 HERE = Path(__file__).parent
@@ -112,26 +113,33 @@ async def stream_events(request: web.BaseRequest, *events: bytes, endless: bytes
 
 def official(version: str, script: Path, *arguments: str) -> list[str]:
     """The command that runs a script with this version of the official SDK."""
-    return [
-        *(str(UV), "run", "--quiet", "--isolated", "--no-project"),
-        *("--python", sys.executable, "--with", f"mcp=={version}", "python", str(script)),
-        *arguments,
-    ]
+    return [str(_find_python(version)), str(script), *arguments]
+
+
+def _find_python(version: str) -> Path:
+    """In an environment of its own, outside of the repository."""
+    return node_packages.CACHE / f"mcp-{version}" / "bin" / "python"
 
 
 def require_official(version: str) -> str | None:
-    """Why this version cannot be used here, if it cannot."""
+    """Install this version if it is missing; why it cannot be used here, if it cannot."""
     if not UV.exists():
         return "uv is not in this environment"
-    tried = subprocess.run(
-        [*official(version, Path("-c"))[:-1], "-c", "import mcp"],
-        env=environment(),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=150,
-    )
-    return f"mcp {version} cannot be fetched" if tried.returncode else None
+    if not _has_official(version):
+        python = _find_python(version)
+        for command in (
+            ["venv", "--quiet", "--clear", "--python", sys.executable, str(python.parents[1])],
+            ["pip", "install", "--quiet", "--python", str(python), f"mcp=={version}"],
+        ):
+            subprocess.run([UV, *command], env=environment(), check=False, timeout=150)
+    return None if _has_official(version) else f"mcp {version} cannot be fetched"
+
+
+def _has_official(version: str) -> bool:
+    python = _find_python(version)
+    if not python.exists():
+        return False
+    return not subprocess.run([python, "-c", "import mcp"], check=False).returncode
 
 
 def environment() -> dict[str, str]:
