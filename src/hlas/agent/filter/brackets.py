@@ -187,7 +187,7 @@ class Brackets:
             self._settle()
 
     def _settle(self) -> None:
-        """Write the closed bracket, which is no link."""
+        """Write a closed bracket that is not a link."""
         frame, self._closed = self._closed, None
         if frame is None:
             return

@@ -20,7 +20,7 @@ NEARLY, USED_UP = 80, 100
 
 @dataclass(frozen=True, slots=True)
 class Caps:
-    """In nano-dollars; None is no cap, 0 lets nothing be spent.
+    """In nano-dollars; None means no cap, 0 lets nothing be spent.
 
     A new tenant has the defaults of the table (store/migrations/versions/0009_agent.py).
     """
@@ -97,7 +97,7 @@ async def set_caps(
     changes: Mapping[CapName, int | None],
     change: Change = COMMAND_LINE,
 ) -> Caps:
-    """Set some of a tenant's caps, in nano-dollars; None is no cap. Only operators have the right.
+    """Set some of a tenant's caps, in nano-dollars; None means no cap. Only operators have the right.
 
     Takes the lock of reservations: each of them sees either all of these caps or none.
     """

@@ -175,7 +175,7 @@ def _is_closed(transport: asyncio.WriteTransport | None) -> bool:
     if transport is None or transport.is_closing():
         return True
     poll = select.poll()
-    # What is left to read is no sign: a new TLS connection may have session tickets.
+    # Unread data does not mean that it is closed: a new TLS connection may have session tickets.
     poll.register(transport.get_extra_info("socket").fileno(), getattr(select, "POLLRDHUP", 0))
     return bool(poll.poll(0))
 

@@ -1,5 +1,6 @@
 """Tools that every tenant has: search the knowledge, look up a product, ask for a person."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import cache
@@ -51,7 +52,7 @@ class HandOver(Arguments):
     reason: str = Field("", max_length=LONGEST_QUERY, description="Why a person is needed")
 
 
-class Builtin:
+class Builtin(ABC):
     """A tool of ours. Its tenant is the caller's: no argument can name another."""
 
     name: ClassVar[str]
@@ -72,8 +73,8 @@ class Builtin:
     async def run(self, arguments: dict[str, object], _seconds: float) -> ToolResult:
         return await self.answer(self.arguments.model_validate(arguments))
 
-    async def answer(self, arguments: Arguments) -> ToolResult:
-        raise NotImplementedError
+    @abstractmethod
+    async def answer(self, arguments: Arguments) -> ToolResult: ...
 
 
 class SearchKnowledgeTool(Builtin):
