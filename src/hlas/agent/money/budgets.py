@@ -97,7 +97,7 @@ async def set_caps(
     changes: Mapping[CapName, int | None],
     change: Change = COMMAND_LINE,
 ) -> Caps:
-    """Set some of a tenant's caps, in nano-dollars; None means no cap. Only operators have the right.
+    """Set some of a tenant's caps, in nano-dollars; None: no cap. Only operators have the right.
 
     Takes the lock of reservations: each of them sees either all of these caps or none.
     """
