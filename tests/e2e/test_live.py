@@ -267,8 +267,8 @@ async def test_cut_in_mid_text(context: BrowserContext, shop: Shop, speaker: Spe
         proxy.piece_bytes = 7
         visitor = await ask(context, shop, proxy.url)
         words = TEXT.split(" ")
-        for start in range(0, len(words), 8):
-            piece = words[start : start + 8]
+        pieces = [words[start : start + 8] for start in range(0, len(words), 8)]
+        for piece in pieces:
             speaker.say(" ".join([*piece, ""]))
             await expect(answer(visitor)).to_contain_text(
                 piece[-1].strip("*").split("\n")[0], timeout=15_000
@@ -277,8 +277,8 @@ async def test_cut_in_mid_text(context: BrowserContext, shop: Shop, speaker: Spe
         speaker.finish()
         await expect(stop_button(visitor)).to_be_hidden(timeout=15_000)
         await visitor.settled()
-        assert len(proxy.list_streams()) > 3
-        assert await count_growing(visitor) > 5
+        assert len(proxy.list_streams()) >= len(pieces)
+        assert await count_growing(visitor) >= len(pieces)
         said = " ".join(await visitor.page.evaluate("said"))
         assert said.count("It left on Monday.") == said.count("Is there anything else?") == 1
     assert await shop.messages("assistant") == [TEXT + " "]
