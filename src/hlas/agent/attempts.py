@@ -35,7 +35,7 @@ from hlas.agent.ranker import Ranker
 from hlas.agent.speaker import Speaker
 from hlas.agent.tools.toolbox import Caller, Toolbox, ToolResult, Tools
 from hlas.errors import Unavailable
-from hlas.knowledge import entries
+from hlas.knowledge.ranking import Match
 from hlas.settings import Settings
 from hlas.store.db import Database, Queries
 
@@ -158,7 +158,7 @@ class Attempt:
 
     async def _find_passages(self) -> list[Passage]:
         question, ranker = self._question, self._means.ranker
-        found: dict[str, entries.Match] = {}
+        found: dict[str, Match] = {}
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
                 for text in (*question.earlier, question.text)[-QUESTIONS:]:

@@ -5,7 +5,7 @@ import asyncio
 from hlas import errors, log
 from hlas.agent import Answer, Listener, Question
 from hlas.agent.ranker import Ranker
-from hlas.knowledge import entries
+from hlas.knowledge.ranking import Match
 
 # Below this confidence the tenant's fallback sentence is better than a guess.
 THRESHOLD = 0.45
@@ -23,7 +23,7 @@ class KnowledgeAgent:
 
     async def answer(self, question: Question, _: Listener) -> Answer:
         """Answer each of the visitor's messages that the knowledge covers."""
-        found: dict[str, entries.Match] = {}
+        found: dict[str, Match] = {}
         confidence = 0.0
         try:
             async with asyncio.timeout(ANSWER_SECONDS):

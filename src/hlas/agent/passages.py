@@ -2,7 +2,7 @@
 
 from hlas.agent.filter.links import find_addresses
 from hlas.agent.prompts import LONGEST_URL, Passage
-from hlas.knowledge.entries import Match
+from hlas.knowledge.ranking import Match
 
 # Below this an entry shares a few common words with the question, and would only mislead.
 CONFIDENCE = 0.2

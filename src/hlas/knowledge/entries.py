@@ -1,17 +1,17 @@
-"""A tenant's knowledge: questions with answers, and the ranking that finds the best match."""
+"""A tenant's knowledge: questions with answers, and passages of prose."""
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
 from datetime import datetime
-from typing import Self
+from typing import Literal, Self, TypeAlias
 from uuid import UUID
 
 import asyncpg
 import uuid_utils
 
 from hlas.errors import EntryNotFound, QuestionTaken, TenantError, TooManyEntries
-from hlas.knowledge.language import Language, meaningful_words
+from hlas.knowledge.language import Language
 from hlas.store.db import Database, Queries, Row
 from hlas.tenants import revisions
 from hlas.tenants.audit import COMMAND_LINE, Change, record
@@ -23,11 +23,15 @@ LONGEST_QUESTION = 500
 LONGEST_ANSWER = 8000
 MOST_KEYWORDS = 50
 LONGEST_KEYWORD = 80
-# Ranking reads all entries of a tenant, so these bound the cost of a visitor's question.
+MOST_WORDINGS = 50
+LONGEST_URL = 2000
+# Workers keep an index of all entries of a tenant, so these bound its size.
 MOST_ENTRIES = 5_000
 MOST_CHARACTERS = 4_000_000
 BATCH_ENTRIES = 200
-MATCHES = 3
+
+# A passage is prose without a question: its question is the heading it stands under.
+Kind: TypeAlias = Literal["answer", "passage"]
 
 
 class KnowledgeError(TenantError):
@@ -36,15 +40,20 @@ class KnowledgeError(TenantError):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What somebody writes: a question and its answer."""
+    """What somebody writes: a question and its answer, or a heading and its passage."""
 
     question: str
     answer: str
     keywords: tuple[str, ...] = ()
     language: Language | None = None
+    kind: Kind = "answer"
+    # Other ways to ask the same question.
+    wordings: tuple[str, ...] = ()
+    # The page it was taken from.
+    url: str = ""
 
     def count_characters(self) -> int:
-        return sum(map(len, (self.question, self.answer, *self.keywords)))
+        return sum(map(len, (self.question, self.answer, *self.keywords, *self.wordings)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +65,10 @@ class StoredEntry:
     answer: str
     keywords: tuple[str, ...]
     language: Language | None
+    kind: Kind
+    wordings: tuple[str, ...]
+    url: str
+    source_id: UUID | None
     created_at: datetime
     updated_at: datetime
 
@@ -67,31 +80,29 @@ class StoredEntry:
             answer=row["answer"],
             keywords=tuple(row["keywords"]),
             language=row["language"],
+            kind=row["kind"],
+            wordings=tuple(row["wordings"]),
+            url=row["url"],
+            source_id=row["source_id"] and UUID(str(row["source_id"])),
             created_at=row["created_at"],
             updated_at=row["updated_at"],
         )
 
     @property
     def entry(self) -> Entry:
-        return Entry(self.question, self.answer, self.keywords, self.language)
+        return Entry(
+            self.question,
+            self.answer,
+            self.keywords,
+            self.language,
+            self.kind,
+            self.wordings,
+            self.url,
+        )
 
     @property
     def revision(self) -> str:
         return revisions.tag(asdict(self))
-
-
-@dataclass(frozen=True, slots=True)
-class Match:
-    """An entry that may answer a question, with a confidence from 0 to 1."""
-
-    entry_id: str
-    question: str
-    answer: str
-    confidence: float
-
-    @classmethod
-    def from_row(cls, row: Row) -> Self:
-        return cls(str(row["id"]), row["question"], row["answer"], row["confidence"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,15 +113,6 @@ class Saved:
     updated: int
     unchanged: int
     removed: int
-
-
-async def rank(database: Database, tenant_id: str, text: str, language: Language) -> list[Match]:
-    """The tenant's entries that match the text best, best first."""
-    words = meaningful_words(text)
-    if not words:
-        return []
-    rows = await database.all(queries.rank, tenant_id, words, language, MATCHES)
-    return [Match.from_row(row) for row in rows]
 
 
 async def save(
@@ -127,9 +129,7 @@ async def save(
 
     With `replace`, the tenant's other entries are removed.
     """
-    async with operators.transaction() as connection:
-        if await connection.fetchval(queries.lock_tenant, tenant_id) is None:
-            raise KnowledgeError("there is no such tenant")
+    async with _change(operators, tenant_id) as connection:
         removed = await _remove_others(connection, tenant_id, entries) if replace else 0
         start = 0 if replace else await connection.fetchval(queries.last_position, tenant_id)
         added = updated = 0
@@ -181,7 +181,7 @@ async def remove_entries(
     operators: Database, tenant_id: UUID, ids: Sequence[UUID], change: Change = COMMAND_LINE
 ) -> None:
     """Remove the entries; all of them or none."""
-    async with operators.transaction() as connection:
+    async with _change(operators, tenant_id) as connection:
         removed = await connection.fetch(queries.remove_entries, tenant_id, list(ids))
         missing = set(ids) - {UUID(str(row["id"])) for row in removed}
         if missing:
@@ -225,7 +225,7 @@ async def update(
     change: Change = COMMAND_LINE,
 ) -> StoredEntry:
     """Replace the content of an entry."""
-    async with _change(database, tenant_id, entry_id) as connection:
+    async with _change(database, tenant_id) as connection:
         old = _require(await connection.fetchrow(queries.entry_by_id, tenant_id, entry_id))
         revisions.require(expected, old.revision)
         if old.entry == entry:
@@ -248,7 +248,7 @@ async def remove_entry(
     expected: Expected = None,
     change: Change = COMMAND_LINE,
 ) -> None:
-    async with _change(database, tenant_id, entry_id) as connection:
+    async with _change(database, tenant_id) as connection:
         old = _require(await connection.fetchrow(queries.entry_by_id, tenant_id, entry_id))
         revisions.require(expected, old.revision)
         await connection.execute(queries.remove_entries, tenant_id, [entry_id])
@@ -257,21 +257,31 @@ async def remove_entry(
 
 
 @asynccontextmanager
-async def _change(
-    database: Database, tenant_id: UUID, entry_id: UUID | None = None
-) -> AsyncIterator[asyncpg.Connection]:
-    """A transaction, in which the entry is locked if there is one already."""
+async def _change(database: Database, tenant_id: UUID) -> AsyncIterator[asyncpg.Connection]:
+    """A transaction in which nobody else changes the tenant's knowledge."""
     try:
         async with database.transaction() as connection:
-            if entry_id is not None:
-                await connection.execute(queries.lock_entry, tenant_id, entry_id)
+            # So that versions are committed in order (ADR-0015).
+            await connection.execute(queries.lock_knowledge, str(tenant_id))
             yield connection
+    except asyncpg.ForeignKeyViolationError:
+        raise KnowledgeError("there is no such tenant") from None
     except asyncpg.UniqueViolationError:
         raise QuestionTaken("the tenant's knowledge answers this question already") from None
 
 
-def _columns(entry: Entry) -> tuple[str, str, list[str], Language | None]:
-    return entry.question, entry.answer, list(entry.keywords), entry.language
+def _columns(
+    entry: Entry,
+) -> tuple[str, str, list[str], Language | None, Kind, list[str], str]:
+    return (
+        entry.question,
+        entry.answer,
+        list(entry.keywords),
+        entry.language,
+        entry.kind,
+        list(entry.wordings),
+        entry.url,
+    )
 
 
 def _require(row: Row | None) -> StoredEntry:

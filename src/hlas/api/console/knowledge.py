@@ -22,6 +22,7 @@ from hlas.api.console.access import (
 )
 from hlas.knowledge import entries, language
 from hlas.knowledge.entries import Entry, StoredEntry
+from hlas.services import Services
 from hlas.tenants.tenants import Tenant
 
 PAGE = 50
@@ -50,7 +51,8 @@ async def _list_page(
     matches = []
     if ask and "\0" not in ask:
         detected = language.detect(ask) or "en"
-        ranked = await entries.rank(visit.database, str(tenant.id), ask, detected)
+        services: Services = visit.request.app.state.services
+        ranked = await services.agent.means.ranker.rank(str(tenant.id), ask, detected)
         matches = [match for match in ranked if match.confidence >= WORTH_SHOWING]
     return visit.page(
         "knowledge.html",

@@ -1,0 +1,68 @@
+"""The indexes of tenants' knowledge that a worker keeps, brought up to date before each use."""
+
+import asyncio
+from collections import OrderedDict
+
+from hlas.knowledge.entries import Entry
+from hlas.knowledge.ranking.index import Index
+from hlas.store.db import Database, Queries, Row
+
+queries = Queries.beside(__file__)
+
+PAGE_ENTRIES = 500
+# Other work gets its turn after so many entries: one takes up to a few tenths of a millisecond.
+SLICE_ENTRIES = 10
+# Of all indexes of a worker, in characters of their entries; the least recently used go first.
+MOST_CHARACTERS = 8_000_000
+
+
+class Library:
+    """One for each worker."""
+
+    def __init__(self) -> None:
+        self._indexes: OrderedDict[str, Index] = OrderedDict()
+
+    async def open(self, database: Database, tenant_id: str) -> Index:
+        """The tenant's index as of now. The caller lets one question of a tenant in at a time."""
+        index = self._indexes.setdefault(tenant_id, Index())
+        self._indexes.move_to_end(tenant_id)
+        state = await database.one(queries.knowledge_state, tenant_id)
+        assert state is not None
+        while index.version < state["version"]:
+            changed = await database.all(
+                queries.changed_entries, tenant_id, index.version, PAGE_ENTRIES
+            )
+            if not changed:
+                break
+            await _take(index, changed)
+        if len(index) != state["entries"]:
+            index.keep({str(row["id"]) for row in await database.all(queries.entry_ids, tenant_id)})
+        self._make_room()
+        return index
+
+    def _make_room(self) -> None:
+        while len(self._indexes) > 1 and self._count_characters() > MOST_CHARACTERS:
+            self._indexes.popitem(last=False)
+
+    def _count_characters(self) -> int:
+        return sum(index.characters for index in self._indexes.values())
+
+
+async def _take(index: Index, rows: list[Row]) -> None:
+    for number, row in enumerate(rows, start=1):
+        index.put(str(row["id"]), _make_entry(row))
+        index.version = row["version"]
+        if number % SLICE_ENTRIES == 0:
+            await asyncio.sleep(0)
+
+
+def _make_entry(row: Row) -> Entry:
+    return Entry(
+        row["question"],
+        row["answer"],
+        tuple(row["keywords"]),
+        row["language"],
+        row["kind"],
+        tuple(row["wordings"]),
+        row["url"],
+    )
