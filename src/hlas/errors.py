@@ -453,6 +453,13 @@ class TooManyEntries(TenantError):
     code = "too_many_entries"
 
 
+class TooManyWordings(TenantError):
+    """The entry has reached the maximum number of wordings."""
+
+    status = 409
+    code = "too_many_wordings"
+
+
 class ProductNotFound(TenantError):
     """The tenant has no such product."""
 

@@ -1,33 +1,24 @@
 """Questions that the knowledge did not answer."""
 
+import asyncio
+from datetime import UTC, datetime, timedelta
+from random import Random
 from typing import Any
 from uuid import UUID
 
-import orjson
-import uuid_utils
-
 from drafts import make_session
 from hlas.knowledge import unanswered
+from hlas.knowledge.groups import SLICE, Question, gather
+from hlas.knowledge.language import Language
+from hlas.knowledge.ranking import Match
+from hlas.knowledge.unanswered import Place
+from hlas.privacy import erasure
+from hlas.privacy.subjects import Subject
 from hlas.store.db import Database
 from hlas.visitors.tokens import Session
+from questions import ask_in_vain, write
 
 ONE, TWO = str(UUID(int=1)), str(UUID(int=2))
-
-
-async def write(
-    operators: Database, session: Session, seq: int, text: str, role: str = "user", **meta: object
-) -> None:
-    await operators.execute(
-        "insert into messages (tenant_id, id, conversation_id, seq, role, content, meta)"
-        " values ($1, $2, $3, $4, $5, $6, $7)",
-        session.tenant_id,
-        str(uuid_utils.uuid7()),
-        session.conversation_id,
-        seq,
-        role,
-        text,
-        orjson.loads(orjson.dumps(meta)),
-    )
 
 
 async def read_rows(operators: Database) -> list[Any]:
@@ -66,3 +57,85 @@ async def test_record(database: Database, operators: Database) -> None:
     for seq in (1, 3):
         await unanswered.take_back(database, tenant_id, conversation_id, seq, "thumbs_down")
     assert await read_rows(operators) == [(1, "fallback", [TWO])]
+
+
+def ask(number: int, text: str, days_ago: int = 0) -> Question:
+    asked_at = datetime(2026, 5, 1, tzinfo=UTC) - timedelta(days=days_ago, minutes=number)
+    return Question(UUID(int=number), 1, text, "fallback", asked_at)
+
+
+async def test_grouping() -> None:
+    """Alike questions are one group with its most typical wording; frequent and recent ones come
+    first; the order of the input does not matter.
+    """
+    asked = [
+        ask(1, "Kolik stojí parkování?", days_ago=14),
+        ask(2, "kolik stoji parkovani", days_ago=14),
+        ask(3, "parkování"),
+        ask(4, "Do you have parking?"),
+        ask(5, "Can I bring my dog?"),
+        ask(6, "dog"),
+        ask(7, "Can I bring my dog ?!"),
+        ask(8, "x" * 600),
+        ask(9, "Co to je?"),
+        ask(10, "co to je"),
+    ]
+    found = await gather(asked)
+    assert [(group.title, group.wordings, len(group.questions)) for group in found] == [
+        ("Can I bring my dog?", ("dog",), 3),
+        ("Co to je?", (), 2),
+        ("Kolik stojí parkování?", ("parkování",), 3),
+        ("Do you have parking?", (), 1),
+        ("x" * 500, (), 1),
+    ]
+    assert await gather(reversed(asked)) == found
+
+
+async def test_grouping_many() -> None:
+    """Questions that share all their words are grouped in slices: other work goes on meanwhile."""
+    words = [f"{chr(97 + one)}{chr(97 + other)}" * 3 for one in range(8) for other in range(8)]
+    random = Random(1)
+    asked = [ask(number, " ".join(random.sample(words, 20))) for number in range(500)]
+    with_work = 0
+
+    async def work() -> None:
+        nonlocal with_work
+        while True:
+            await asyncio.sleep(0)
+            with_work += 1
+
+    others = asyncio.create_task(work())
+    found = await gather(asked)
+    others.cancel()
+    assert sum(len(group.questions) for group in found) == 500
+    # Other work had its turns in between.
+    assert with_work >= 500 // SLICE
+
+
+async def search_nothing(_: str, __: Language) -> list[Match]:
+    return []
+
+
+async def test_pages(operators: Database, session: Session) -> None:
+    """Pages have each group once, also if the last one of a page is resolved before the next; what
+    is erased is gone, and other tenants have their own.
+    """
+    tenant_id = UUID(session.tenant_id)
+    for text in ("Sauna?", "Parking?", "Dogs?", "Smoking?", "Breakfast?"):
+        last = await ask_in_vain(operators, session.tenant_id, text)
+    other = await make_session(operators)
+    await ask_in_vain(operators, other.tenant_id, "Sauna?")
+    first = await unanswered.page_groups(operators, tenant_id, search_nothing, None, 2)
+    assert [one.group.title for one in first.groups] == ["Breakfast?", "Smoking?"]
+    smoking = first.groups[1].group.questions[0]
+    place = Place(smoking.conversation_id, smoking.seq)
+    assert await unanswered.dismiss(operators, tenant_id, [place]) == 1
+    assert await unanswered.dismiss(operators, tenant_id, [place]) == 0
+    rest = await unanswered.page_groups(operators, tenant_id, search_nothing, first.next_cursor, 9)
+    assert [one.group.title for one in rest.groups] == ["Dogs?", "Parking?", "Sauna?"]
+    assert rest.next_cursor is None
+    await erasure.erase(operators, Subject(tenant_id, conversation_id=UUID(last)))
+    assert await unanswered.count_open(operators, tenant_id) == 3
+    assert [group.title for group in await unanswered.list_groups(operators, tenant_id)] == [
+        one.group.title for one in rest.groups
+    ]

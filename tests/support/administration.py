@@ -115,6 +115,7 @@ async def dump_state(operators: Database) -> dict[str, Any]:
         "agent_settings",
         "mcp_servers",
         "products",
+        "unanswered",
         "events",
     )
     return {

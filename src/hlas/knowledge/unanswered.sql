@@ -38,3 +38,33 @@ kept as (
 delete from unanswered
 where tenant_id = $1 and conversation_id = $2 and seq = $3 and reason = $4
   and not exists (select from fallback)
+
+-- name: open_questions
+-- The newest ones with the visitors' words; the messages are found one by one.
+select u.conversation_id, u.seq, u.reason, u.entries, u.created_at, m.text
+from (
+    select conversation_id, seq, reason, entries, created_at
+    from unanswered
+    where tenant_id = $1 and resolved_at is null
+    order by created_at desc
+    limit $2
+) as u
+cross join lateral (
+    select left(content, $3) as text
+    from messages
+    where tenant_id = $1 and conversation_id = u.conversation_id and seq = u.seq
+    limit 1
+) as m
+order by u.created_at desc, u.conversation_id, u.seq
+
+-- name: count_open
+select count(*) as open
+from (select from unanswered where tenant_id = $1 and resolved_at is null limit $2) as u
+
+-- name: resolve_questions
+-- Those that are open; others were resolved or erased meanwhile.
+update unanswered u
+set resolved_at = now(), resolution = $4
+from unnest($2::uuid[], $3::integer[]) as q (conversation_id, seq)
+where u.tenant_id = $1 and u.conversation_id = q.conversation_id and u.seq = q.seq
+  and u.resolved_at is null

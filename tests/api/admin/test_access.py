@@ -22,6 +22,7 @@ from hlas.visitors import identities
 
 NOWHERE = str(uuid4())
 FREE_MODEL = {"name": "x", "base_url": "http://127.0.0.1:1", "model": "x", "is_free": True}
+QUESTIONS = [{"conversation_id": NOWHERE, "seq": 1}]
 BODIES: dict[tuple[str, str], dict[str, Any]] = {
     ("POST", "/admin/tenants"): {"name": "X", "slug": "x"},
     ("PATCH", "/admin/tenants/{slug}"): {"name": "taken over"},
@@ -34,6 +35,16 @@ BODIES: dict[tuple[str, str], dict[str, Any]] = {
     ("POST", "/admin/tenants/{slug}/visitor-keys"): {},
     ("POST", "/admin/tenants/{slug}/knowledge"): {"question": "q", "answer": "a"},
     ("PUT", "/admin/tenants/{slug}/knowledge/{entry_id}"): {"question": "q", "answer": "a"},
+    ("POST", "/admin/tenants/{slug}/unanswered/dismiss"): {"questions": QUESTIONS},
+    ("POST", "/admin/tenants/{slug}/unanswered/answer"): {
+        "questions": QUESTIONS,
+        "entry": {"question": "q", "answer": "a"},
+    },
+    ("POST", "/admin/tenants/{slug}/unanswered/wordings"): {
+        "questions": QUESTIONS,
+        "entry_id": NOWHERE,
+        "wordings": ["w"],
+    },
     ("POST", "/admin/tenants/{slug}/conversations/{conversation_id}/messages"): {"text": "t"},
     ("PUT", "/admin/tenants/{slug}/conversations/{conversation_id}/handler"): {"handler": "human"},
 }

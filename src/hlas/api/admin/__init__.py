@@ -10,6 +10,7 @@ from hlas.api.admin import (
     products,
     spend,
     tenants,
+    unanswered,
     visitor_keys,
 )
 from hlas.api.admin.access import router
@@ -25,5 +26,6 @@ __all__ = [
     "router",
     "spend",
     "tenants",
+    "unanswered",
     "visitor_keys",
 ]
