@@ -149,18 +149,33 @@ async def save(
     """
     async with lock(operators, tenant_id) as connection:
         removed = await _remove_others(connection, tenant_id, entries) if replace else 0
-        start = 0 if replace else await connection.fetchval(queries.last_position, tenant_id)
-        added = updated = 0
-        for first in range(0, len(entries), BATCH_ENTRIES):
-            batch = _rows(entries[first : first + BATCH_ENTRIES], start + first)
-            written = await connection.fetch(queries.save_entries, tenant_id, batch, replace)
-            added += sum(row["added"] for row in written)
-            updated += sum(not row["added"] for row in written)
-            on_progress(len(batch))
+        added, updated = await write(
+            connection, tenant_id, entries, replace=replace, on_progress=on_progress
+        )
         await require_room(connection, tenant_id)
         saved = Saved(added, updated, len(entries) - added - updated, removed)
         await record(connection, change, tenant_id, "knowledge.import", source, after=asdict(saved))
     return saved
+
+
+async def write(
+    connection: asyncpg.Connection,
+    tenant_id: UUID,
+    entries: Sequence[Entry],
+    *,
+    replace: bool = False,
+    on_progress: Callable[[int], None] = lambda _saved: None,
+) -> tuple[int, int]:
+    """Add entries, or update those with the same question; returns how many of each."""
+    start = 0 if replace else await connection.fetchval(queries.last_position, tenant_id)
+    added = updated = 0
+    for first in range(0, len(entries), BATCH_ENTRIES):
+        batch = make_rows(entries[first : first + BATCH_ENTRIES], start + first)
+        written = await connection.fetch(queries.save_entries, tenant_id, batch, replace)
+        added += sum(row["added"] for row in written)
+        updated += sum(not row["added"] for row in written)
+        on_progress(len(batch))
+    return added, updated
 
 
 async def require_room(connection: asyncpg.Connection, tenant_id: UUID) -> None:
@@ -182,7 +197,7 @@ async def _remove_others(
     return int(status.rpartition(" ")[2])
 
 
-def _rows(entries: Sequence[Entry], start: int) -> list[dict[str, object]]:
+def make_rows(entries: Sequence[Entry], start: int) -> list[dict[str, object]]:
     return [
         {"id": str(uuid_utils.uuid7()), "position": position, **asdict(entry)}
         for position, entry in enumerate(entries, start=start + 1)

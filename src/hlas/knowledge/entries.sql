@@ -7,7 +7,7 @@ select coalesce(max(position), 0) from knowledge where tenant_id = $1
 
 -- name: save_entries
 -- An entry is identified by its question: saved again it keeps its id, unchanged it is not written.
--- One that was imported from a source is a person's text from then on.
+-- Another answer than that of its source is a person's text from then on.
 insert into knowledge as k (
     tenant_id, id, position, question, answer, keywords, language, kind, wordings, url)
 select $1, e.id, e.position, e.question, e.answer, e.keywords, e.language, e.kind, e.wordings,
@@ -23,7 +23,7 @@ set position = case when $3 then excluded.position else k.position end,
     kind = excluded.kind,
     wordings = excluded.wordings,
     url = excluded.url,
-    is_edited = k.source_id is not null,
+    is_edited = k.is_edited or (k.source_id is not null and k.answer <> excluded.answer),
     version = nextval('knowledge_versions'),
     updated_at = now()
 where (k.answer, k.keywords, k.kind, k.wordings, k.url)
@@ -116,7 +116,8 @@ returning id, question, answer, keywords, language, kind, wordings, url, source_
 -- name: update_entry
 update knowledge
 set question = $3, answer = $4, keywords = $5, language = $6, kind = $7, wordings = $8, url = $9,
-    is_edited = source_id is not null,
+    is_edited = is_edited
+        or (source_id is not null and (question, answer) is distinct from ($3, $4)),
     version = nextval('knowledge_versions'), updated_at = now()
 where tenant_id = $1 and id = $2
 returning id, question, answer, keywords, language, kind, wordings, url, source_id, imported_as,

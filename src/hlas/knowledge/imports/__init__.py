@@ -7,7 +7,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from hashlib import sha256
 
-from hlas.knowledge.entries import Entry
+from hlas.knowledge.entries import Entry, KnowledgeError
+
+
+class PageGone(KnowledgeError):
+    """The page does not exist any more (404 or 410)."""
+
+    status = 404
+    code = "page_gone"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +39,8 @@ class Page:
     url: str
     found: Found | None = None
     error: str = ""
+    # It does not exist any more, so what was imported from it is removed.
+    is_gone: bool = False
 
 
 @dataclass(frozen=True, slots=True)
