@@ -460,6 +460,61 @@ class TooManyWordings(TenantError):
     code = "too_many_wordings"
 
 
+class SourceNotFound(TenantError):
+    """The tenant's knowledge has no such source."""
+
+    status = 404
+    code = "source_not_found"
+
+
+class TooManySources(TenantError):
+    """The tenant's knowledge has reached the maximum number of sources."""
+
+    status = 409
+    code = "too_many_sources"
+
+
+class UnreadableSource(TenantError):
+    """The document or page cannot be read; `reason` says why."""
+
+    status = 422
+    code = "unreadable_source"
+
+    def __init__(self, line: str) -> None:
+        super().__init__(line)
+        self.extra = {"reason": line}
+
+
+class DocumentTooSlow(UnreadableSource):
+    """Reading the document or page takes too much time or memory."""
+
+    code = "document_too_slow"
+
+
+class UnsupportedDocument(UnreadableSource):
+    """This type of document cannot be imported."""
+
+    status = 415
+    code = "unsupported_document"
+
+
+class NotRefreshable(TenantError):
+    """A file cannot be fetched again; import its new version instead."""
+
+    status = 409
+    code = "not_refreshable"
+
+
+class ImportBusy(HlasError):
+    """Other documents are being read; try again in a few seconds."""
+
+    status = 409
+    code = "import_busy"
+
+    def __init__(self) -> None:
+        super().__init__(headers={"Retry-After": "5"})
+
+
 class ProductNotFound(TenantError):
     """The tenant has no such product."""
 

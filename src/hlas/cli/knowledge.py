@@ -2,107 +2,97 @@
 
 import sys
 from dataclasses import asdict
-from pathlib import Path
 from typing import Annotated
 from uuid import UUID
 
 import typer
 
+from hlas.cli import imports
 from hlas.cli.database import AsJson, show, with_operators
+from hlas.cli.imports import Tenant, find_tenant_id
 from hlas.errors import TenantError
 from hlas.knowledge import entries, files
-from hlas.knowledge.entries import StoredEntry
-from hlas.knowledge.language import Language
+from hlas.knowledge.entries import LONGEST_SEARCH, Kind, StoredEntry
+from hlas.knowledge.files import Format
 from hlas.store.db import Database
-from hlas.tenants import tenants
 
-knowledge = typer.Typer(help="What a tenant's assistant knows: import, list, remove.")
+knowledge = typer.Typer(
+    help="What a tenant's assistant knows: import, refresh, list, export, remove."
+)
+knowledge.command("import")(imports.import_sources)
+knowledge.command("refresh")(imports.refresh_sources)
+knowledge.command("sources")(imports.list_sources)
+knowledge.command("remove-source")(imports.remove_source)
 
-Tenant = Annotated[str, typer.Option(metavar="SLUG", help="The tenant's slug.")]
-
-
-async def _find_tenant_id(operators: Database, slug: str) -> UUID:
-    return (await tenants.find_tenant(operators, slug)).id
-
-
-@knowledge.command("import")
-def import_file(
-    file: Annotated[
-        Path,
-        typer.Argument(
-            metavar="FILE",
-            help="Markdown (`## question`, then the answer) or CSV (question, answer, "
-            "keywords, language).",
-        ),
-    ],
-    tenant: Tenant,
-    language: Annotated[
-        Language | None,
-        typer.Option(metavar="LANGUAGE", help="cs or en, for entries that name no language."),
-    ] = None,
-    *,
-    replace: Annotated[
-        bool, typer.Option("--replace", help="Remove entries that are not in the file.")
-    ] = False,
-    as_json: AsJson = False,
-) -> None:
-    """Add entries from a file, or update those with the same question.
-
-    All of them are imported or none.
-    """
-    found = files.read(file, language)
-
-    async def work(operators: Database) -> entries.Saved:
-        tenant_id = await _find_tenant_id(operators, tenant)
-        # On standard error, and only on a terminal.
-        with typer.progressbar(
-            length=len(found),
-            label="Importing",
-            file=sys.stderr,
-            hidden=not sys.stderr.isatty(),
-        ) as bar:
-            return await entries.save(
-                operators,
-                tenant_id,
-                found,
-                source=file.name,
-                replace=replace,
-                on_progress=bar.update,
-            )
-
-    saved = with_operators(work)
-    show(
-        asdict(saved),
-        as_json=as_json,
-        text=f"{tenant}: {saved.added} added, {saved.updated} updated, "
-        f"{saved.unchanged} unchanged, {saved.removed} removed.",
-    )
+Named = Annotated[str | None, typer.Argument(metavar="SLUG", help="The tenant's slug.")]
+Same = Annotated[str | None, typer.Option(metavar="SLUG", help="The same.")]
 
 
-@knowledge.command("list")
-def list_entries(
-    slug: Annotated[str | None, typer.Argument(metavar="SLUG", help="The tenant's slug.")] = None,
-    tenant: Annotated[str | None, typer.Option(metavar="SLUG", help="The same.")] = None,
-    *,
-    as_json: AsJson = False,
-) -> None:
-    """List a tenant's entries."""
+def _choose_tenant(slug: str | None, tenant: str | None, command: str) -> str:
     if slug and tenant and slug != tenant:
         raise TenantError("name one tenant")
     whose = slug or tenant
     if not whose:
-        raise TenantError("name the tenant: `hlas knowledge list SLUG`")
+        raise TenantError(f"name the tenant: `hlas knowledge {command} SLUG`")
+    return whose
+
+
+@knowledge.command("list")
+def list_entries(
+    slug: Named = None,
+    tenant: Same = None,
+    search: Annotated[
+        str, typer.Option(metavar="WORDS", help="Only entries that contain these words.")
+    ] = "",
+    kind: Annotated[
+        Kind | None, typer.Option(metavar="KIND", help="answer or passage: only these.")
+    ] = None,
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """List a tenant's entries."""
+    whose = _choose_tenant(slug, tenant, "list")
 
     async def work(operators: Database) -> list[StoredEntry]:
-        return await entries.list_entries(operators, await _find_tenant_id(operators, whose))
+        tenant_id = await find_tenant_id(operators, whose)
+        if not (search or kind):
+            return await entries.list_entries(operators, tenant_id)
+        words = search[:LONGEST_SEARCH]
+        found, _ = await entries.page_entries(
+            operators, tenant_id, None, entries.MOST_ENTRIES, search=words, kind=kind
+        )
+        return found
 
     found = with_operators(work)
-    lines = [f"{one.id}  {one.language or 'any':<3}  {one.question}" for one in found]
-    show(
-        found,
-        as_json=as_json,
-        text="\n".join(lines) or "No entries yet: `hlas knowledge import`.",
-    )
+    lines = [
+        f"{one.id}  {one.language or 'any':<3}  {one.kind:<7}  {one.question}" for one in found
+    ]
+    nothing = "No entries found." if search or kind else "No entries yet: `hlas knowledge import`."
+    show(found, as_json=as_json, text="\n".join(lines) or nothing)
+
+
+@knowledge.command()
+def export(
+    slug: Named = None,
+    tenant: Same = None,
+    form: Annotated[
+        Format, typer.Option("--format", metavar="FORMAT", help="md (Markdown) or csv.")
+    ] = "md",
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """Print a tenant's entries as a file that `hlas knowledge import` takes back."""
+    whose = _choose_tenant(slug, tenant, "export")
+
+    async def work(operators: Database) -> list[StoredEntry]:
+        return await entries.list_entries(operators, await find_tenant_id(operators, whose))
+
+    found = [one.entry for one in with_operators(work)]
+    if as_json or sys.stdout.isatty():
+        # Made harmless for a terminal.
+        show([asdict(one) for one in found], as_json=as_json, text=files.export(found, form))
+    else:
+        sys.stdout.buffer.write(files.export(found, form).encode())
 
 
 @knowledge.command()
@@ -117,7 +107,7 @@ def remove(
     """Remove entries by their ids. All of them or none."""
 
     async def work(operators: Database) -> None:
-        await entries.remove_entries(operators, await _find_tenant_id(operators, tenant), entry)
+        await entries.remove_entries(operators, await find_tenant_id(operators, tenant), entry)
 
     with_operators(work)
     show(

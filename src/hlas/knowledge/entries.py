@@ -25,6 +25,7 @@ MOST_KEYWORDS = 50
 LONGEST_KEYWORD = 80
 MOST_WORDINGS = 50
 LONGEST_URL = 2000
+LONGEST_SEARCH = 200
 # Workers keep an index of all entries of a tenant, so these bound its size.
 MOST_ENTRIES = 5_000
 MOST_CHARACTERS = 4_000_000
@@ -69,6 +70,9 @@ class StoredEntry:
     wordings: tuple[str, ...]
     url: str
     source_id: UUID | None
+    # The question in the source, and whether a person has changed the entry since.
+    imported_as: str | None
+    is_edited: bool
     created_at: datetime
     updated_at: datetime
 
@@ -84,6 +88,8 @@ class StoredEntry:
             wordings=tuple(row["wordings"]),
             url=row["url"],
             source_id=row["source_id"] and UUID(str(row["source_id"])),
+            imported_as=row["imported_as"],
+            is_edited=row["is_edited"],
             created_at=row["created_at"],
             updated_at=row["updated_at"],
         )
@@ -115,6 +121,18 @@ class Saved:
     removed: int
 
 
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """How many entries of each kind a tenant has."""
+
+    answers: int = 0
+    passages: int = 0
+
+    @property
+    def entries(self) -> int:
+        return self.answers + self.passages
+
+
 async def save(
     operators: Database,
     tenant_id: UUID,
@@ -129,23 +147,38 @@ async def save(
 
     With `replace`, the tenant's other entries are removed.
     """
-    async with open_change(operators, tenant_id) as connection:
+    async with lock(operators, tenant_id) as connection:
         removed = await _remove_others(connection, tenant_id, entries) if replace else 0
-        start = 0 if replace else await connection.fetchval(queries.last_position, tenant_id)
-        added = updated = 0
-        for first in range(0, len(entries), BATCH_ENTRIES):
-            batch = _rows(entries[first : first + BATCH_ENTRIES], start + first)
-            written = await connection.fetch(queries.save_entries, tenant_id, batch, replace)
-            added += sum(row["added"] for row in written)
-            updated += sum(not row["added"] for row in written)
-            on_progress(len(batch))
-        await _require_room(connection, tenant_id)
+        added, updated = await write(
+            connection, tenant_id, entries, replace=replace, on_progress=on_progress
+        )
+        await require_room(connection, tenant_id)
         saved = Saved(added, updated, len(entries) - added - updated, removed)
         await record(connection, change, tenant_id, "knowledge.import", source, after=asdict(saved))
     return saved
 
 
-async def _require_room(connection: asyncpg.Connection, tenant_id: UUID) -> None:
+async def write(
+    connection: asyncpg.Connection,
+    tenant_id: UUID,
+    entries: Sequence[Entry],
+    *,
+    replace: bool = False,
+    on_progress: Callable[[int], None] = lambda _saved: None,
+) -> tuple[int, int]:
+    """Add entries, or update those with the same question; returns how many of each."""
+    start = 0 if replace else await connection.fetchval(queries.last_position, tenant_id)
+    added = updated = 0
+    for first in range(0, len(entries), BATCH_ENTRIES):
+        batch = make_rows(entries[first : first + BATCH_ENTRIES], start + first)
+        written = await connection.fetch(queries.save_entries, tenant_id, batch, replace)
+        added += sum(row["added"] for row in written)
+        updated += sum(not row["added"] for row in written)
+        on_progress(len(batch))
+    return added, updated
+
+
+async def require_room(connection: asyncpg.Connection, tenant_id: UUID) -> None:
     """Call this last in a transaction that adds text: it rolls back over the tenant's limits."""
     stored = await connection.fetchrow(queries.measure_entries, tenant_id)
     if stored["entries"] > MOST_ENTRIES:
@@ -164,7 +197,7 @@ async def _remove_others(
     return int(status.rpartition(" ")[2])
 
 
-def _rows(entries: Sequence[Entry], start: int) -> list[dict[str, object]]:
+def make_rows(entries: Sequence[Entry], start: int) -> list[dict[str, object]]:
     return [
         {"id": str(uuid_utils.uuid7()), "position": position, **asdict(entry)}
         for position, entry in enumerate(entries, start=start + 1)
@@ -181,7 +214,7 @@ async def remove_entries(
     operators: Database, tenant_id: UUID, ids: Sequence[UUID], change: Change = COMMAND_LINE
 ) -> None:
     """Remove the entries; all of them or none."""
-    async with open_change(operators, tenant_id) as connection:
+    async with lock(operators, tenant_id) as connection:
         removed = await connection.fetch(queries.remove_entries, tenant_id, list(ids))
         missing = set(ids) - {UUID(str(row["id"])) for row in removed}
         if missing:
@@ -192,12 +225,29 @@ async def remove_entries(
 
 
 async def page_entries(
-    database: Database, tenant_id: UUID, after: UUID | None, limit: int
+    database: Database,
+    tenant_id: UUID,
+    after: UUID | None,
+    limit: int,
+    *,
+    search: str = "",
+    kind: Kind | None = None,
+    source_id: UUID | None = None,
 ) -> tuple[list[StoredEntry], UUID | None]:
-    """A page of entries, oldest first, and the cursor of the next page."""
-    rows = await database.all(queries.page_of_entries, tenant_id, after, limit + 1)
+    """A page of entries, oldest first, and the cursor of the next page.
+
+    With `search`, only entries that contain all of its words.
+    """
+    rows = await database.all(
+        queries.page_of_entries, tenant_id, after, limit + 1, search.strip(), kind, source_id
+    )
     page = [StoredEntry.from_row(row) for row in rows[:limit]]
     return page, page[-1].id if len(rows) > limit else None
+
+
+async def count_entries(database: Database, tenant_id: UUID) -> Counts:
+    rows = await database.all(queries.count_entries, tenant_id)
+    return Counts(**{f"{row['kind']}s": row["entries"] for row in rows})
 
 
 async def find_entry(database: Database, tenant_id: UUID, entry_id: UUID) -> StoredEntry:
@@ -207,17 +257,17 @@ async def find_entry(database: Database, tenant_id: UUID, entry_id: UUID) -> Sto
 async def add(
     database: Database, tenant_id: UUID, entry: Entry, change: Change = COMMAND_LINE
 ) -> StoredEntry:
-    async with open_change(database, tenant_id) as connection:
+    async with lock(database, tenant_id) as connection:
         return await add_within(connection, tenant_id, entry, change)
 
 
 async def add_within(
     connection: asyncpg.Connection, tenant_id: UUID, entry: Entry, change: Change
 ) -> StoredEntry:
-    """Add an entry in a transaction of `open_change`."""
+    """Add an entry in a transaction of `lock`."""
     entry_id = UUID(str(uuid_utils.uuid7()))
     row = await connection.fetchrow(queries.add_entry, tenant_id, entry_id, *_columns(entry))
-    await _require_room(connection, tenant_id)
+    await require_room(connection, tenant_id)
     after = asdict(entry)
     await record(connection, change, tenant_id, "knowledge.add", str(entry_id), after=after)
     return StoredEntry.from_row(row)
@@ -232,7 +282,7 @@ async def update(
     change: Change = COMMAND_LINE,
 ) -> StoredEntry:
     """Replace the content of an entry."""
-    async with open_change(database, tenant_id) as connection:
+    async with lock(database, tenant_id) as connection:
         old = await find_within(connection, tenant_id, entry_id)
         revisions.require(expected, old.revision)
         return await update_within(connection, tenant_id, old, entry, change)
@@ -241,20 +291,20 @@ async def update(
 async def find_within(
     connection: asyncpg.Connection, tenant_id: UUID, entry_id: UUID
 ) -> StoredEntry:
-    """Read an entry in a transaction of `open_change`."""
+    """Read an entry in a transaction of `lock`."""
     return _require(await connection.fetchrow(queries.entry_by_id, tenant_id, entry_id))
 
 
 async def update_within(
     connection: asyncpg.Connection, tenant_id: UUID, old: StoredEntry, entry: Entry, change: Change
 ) -> StoredEntry:
-    """Replace the content of an entry in a transaction of `open_change`."""
+    """Replace the content of an entry in a transaction of `lock`."""
     if old.entry == entry:
         return old
     row = await connection.fetchrow(queries.update_entry, tenant_id, old.id, *_columns(entry))
     # An entry may always become smaller, even where a tenant is over a limit set later.
     if entry.count_characters() > old.entry.count_characters():
-        await _require_room(connection, tenant_id)
+        await require_room(connection, tenant_id)
     before, after = asdict(old.entry), asdict(entry)
     await record(connection, change, tenant_id, "knowledge.update", str(old.id), before, after)
     return StoredEntry.from_row(row)
@@ -267,7 +317,7 @@ async def remove_entry(
     expected: Expected = None,
     change: Change = COMMAND_LINE,
 ) -> None:
-    async with open_change(database, tenant_id) as connection:
+    async with lock(database, tenant_id) as connection:
         old = _require(await connection.fetchrow(queries.entry_by_id, tenant_id, entry_id))
         revisions.require(expected, old.revision)
         await connection.execute(queries.remove_entries, tenant_id, [entry_id])
@@ -276,7 +326,7 @@ async def remove_entry(
 
 
 @asynccontextmanager
-async def open_change(database: Database, tenant_id: UUID) -> AsyncIterator[asyncpg.Connection]:
+async def lock(database: Database, tenant_id: UUID) -> AsyncIterator[asyncpg.Connection]:
     """A transaction in which nobody else changes the tenant's knowledge."""
     try:
         async with database.transaction() as connection:

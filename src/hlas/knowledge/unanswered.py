@@ -90,15 +90,17 @@ async def list_groups(database: Database, tenant_id: UUID) -> list[Group]:
     """The open questions, grouped by likeness; most frequent and most recent first."""
     rows = await database.all(queries.open_questions, tenant_id, MOST_OPEN, LONGEST_TEXT)
     return await groups.gather(
-        Question(
-            UUID(str(row["conversation_id"])),
-            row["seq"],
-            row["text"],
-            row["reason"],
-            row["created_at"],
-            tuple(map(str, row["entries"])),
-        )
-        for row in rows
+        [
+            Question(
+                UUID(str(row["conversation_id"])),
+                row["seq"],
+                row["text"],
+                row["reason"],
+                row["created_at"],
+                tuple(map(str, row["entries"])),
+            )
+            for row in rows
+        ]
     )
 
 
@@ -174,7 +176,7 @@ async def answer(
     change: Change = COMMAND_LINE,
 ) -> StoredEntry:
     """Add an entry that answers the questions; all of it or nothing."""
-    async with knowledge.open_change(database, tenant_id) as connection:
+    async with knowledge.lock(database, tenant_id) as connection:
         added = await knowledge.add_within(connection, tenant_id, entry, change)
         await _resolve(connection, tenant_id, places, "answer", str(added.id), change)
     return added
@@ -189,7 +191,7 @@ async def add_wordings(
     change: Change = COMMAND_LINE,
 ) -> StoredEntry:
     """Add other wordings to an entry, which answers the questions; all of it or nothing."""
-    async with knowledge.open_change(database, tenant_id) as connection:
+    async with knowledge.lock(database, tenant_id) as connection:
         old = await knowledge.find_within(connection, tenant_id, entry_id)
         entry = _with_wordings(old.entry, wordings)
         changed = await knowledge.update_within(connection, tenant_id, old, entry, change)

@@ -23,6 +23,8 @@ create table knowledge_sources (
     language     text,
     -- What was imported last; unchanged content is not imported again.
     digest       text        not null default '',
+    -- Questions of the source that somebody has removed or not taken: a refresh leaves them out.
+    left_out     text[]      not null default '{}',
     created_at   timestamptz not null default now(),
     refreshed_at timestamptz not null default now(),
     constraint pk_knowledge_sources primary key (tenant_id, id),
@@ -43,12 +45,17 @@ alter table knowledge
     -- The page it was taken from, to which visitors are led.
     add column url text not null default '',
     add column source_id uuid,
+    -- The question in the source, which stays when somebody rewords it here.
+    add column imported_as text,
+    -- A person has changed it since it was imported: a refresh keeps that text.
+    add column is_edited boolean not null default false,
     add column version bigint not null default nextval('knowledge_versions'),
     add constraint ck_knowledge__kind check (kind in ('answer', 'passage')),
     add constraint ck_knowledge__url check (length(url) <= 2000),
     add constraint fk_knowledge__tenant_id_source_id__knowledge_sources
         foreign key (tenant_id, source_id)
-        references knowledge_sources (tenant_id, id) on delete cascade;
+        references knowledge_sources (tenant_id, id) on delete cascade,
+    add constraint ck_knowledge__imported_as check ((imported_as is null) = (source_id is null));
 create index ix_knowledge__version on knowledge (tenant_id, version);
 create index ix_knowledge__source_id on knowledge (tenant_id, source_id)
     where source_id is not null;
@@ -148,6 +155,8 @@ alter table knowledge
     drop column wordings,
     drop column url,
     drop column source_id,
+    drop column imported_as,
+    drop column is_edited,
     drop column version,
     add column subject text not null
         generated always as (knowledge_fold(knowledge_subject(question, keywords))) stored,

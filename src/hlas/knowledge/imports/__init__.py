@@ -1,0 +1,85 @@
+"""Knowledge from documents and websites: what is found in them, before anything is stored.
+
+`documents.read_document` reads a file, `crawl.crawl` a website and `crawl.read_page` one page.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from hashlib import sha256
+
+from hlas.knowledge.entries import Entry, KnowledgeError
+
+
+class PageGone(KnowledgeError):
+    """The page does not exist any more (404 or 410)."""
+
+    status = 404
+    code = "page_gone"
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a document or a page contains. No two entries have the same question."""
+
+    entries: tuple[Entry, ...]
+    # One line each, for the user.
+    warnings: tuple[str, ...] = ()
+    title: str = ""
+
+    @property
+    def digest(self) -> str:
+        """The same for the same entries, whatever else of the page has changed."""
+        return digest_entries(self.entries)
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A page of a website: what was found on it, or one line that says why it was not read."""
+
+    url: str
+    found: Found | None = None
+    error: str = ""
+    # It does not exist any more, so what was imported from it is removed.
+    is_gone: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SiteFound:
+    """The pages of a website, in the order they were read."""
+
+    pages: tuple[Page, ...]
+    # About the site as a whole, such as pages that were left out.
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def entries(self) -> tuple[Entry, ...]:
+        """The entries of all pages; where two have the same question, the first one."""
+        first: dict[str, Entry] = {}
+        for page in self.pages:
+            for entry in page.found.entries if page.found else ():
+                first.setdefault(entry.question, entry)
+        return tuple(first.values())
+
+    @property
+    def digest(self) -> str:
+        return digest_entries(self.entries)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How much of a website is read, and how fast."""
+
+    pages: int = 200
+    page_bytes: int = 2 * 2**20
+    # In all, and for one page.
+    seconds: float = 900.0
+    page_seconds: float = 15.0
+    # Links from the first page.
+    depth: int = 5
+    # Between two requests; robots.txt may ask for more.
+    pause: float = 0.5
+
+
+def digest_entries(entries: Iterable[Entry]) -> str:
+    lines = (repr((one.kind, one.question, one.answer, one.wordings, one.url)) for one in entries)
+    return sha256("\n".join(lines).encode(errors="replace")).hexdigest()

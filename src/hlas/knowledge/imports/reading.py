@@ -1,0 +1,151 @@
+"""Reads documents and websites in a process of its own, bounded in time and memory.
+
+What tenants upload is parsed by large libraries. A worker does not load them, a document that is
+made to take forever ends with its process, and the process has none of our secrets.
+"""
+
+import asyncio
+import os
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
+from typing import Literal, TypeAlias
+
+import orjson
+
+from hlas.errors import DocumentTooSlow, UnreadableSource
+from hlas.knowledge.entries import Entry
+from hlas.knowledge.imports import Limits, digest_entries
+from hlas.knowledge.language import Language
+
+SourceKind: TypeAlias = Literal["file", "page", "site"]
+Progress: TypeAlias = Callable[[int], None]
+
+SECONDS = 60.0
+# On top of those of a crawl: to start, and to write the result.
+SPARE_SECONDS = 15.0
+LARGEST_LINE = 64 * 2**20
+# Nothing else of our environment is needed, least of all its secrets.
+ENVIRONMENT = ("PATH", "PYTHONPATH", "SSL_CERT_FILE", "SSL_CERT_DIR", "HTTPS_CA_BUNDLE", "TZ")
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What to read."""
+
+    kind: SourceKind
+    # The name of a file, or an address.
+    location: str
+    language: Language | None = None
+    limits: Limits = field(default_factory=Limits)
+    # Pages of a site that were read before: those that are gone are told.
+    known: tuple[str, ...] = ()
+    # Hosts that the operator allows although they are private.
+    private_hosts: tuple[str, ...] = ()
+
+    @property
+    def seconds(self) -> float:
+        return (self.limits.seconds if self.kind == "site" else SECONDS) + SPARE_SECONDS
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What a source contains now."""
+
+    kind: SourceKind
+    location: str
+    language: Language | None
+    entries: tuple[Entry, ...]
+    warnings: tuple[str, ...] = ()
+    # Pages that were read, or that are gone; None: all of the source was read.
+    covered: frozenset[str] | None = None
+
+    @property
+    def digest(self) -> str:
+        return digest_entries(self.entries)
+
+
+async def read(job: Job, data: bytes = b"", on_page: Progress = lambda _pages: None) -> Reading:
+    """Raises UnreadableSource with one line that says why."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        *("-m", "hlas.knowledge.imports"),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.DEVNULL,
+        env={name: os.environ[name] for name in ENVIRONMENT if name in os.environ},
+        limit=LARGEST_LINE,
+        start_new_session=True,
+    )
+    try:
+        async with asyncio.timeout(job.seconds):
+            line = await _exchange(process, job, data, on_page)
+    except TimeoutError:
+        raise DocumentTooSlow(f"{job.location}: reading it takes too long") from None
+    finally:
+        with suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
+    return _take(job, line)
+
+
+async def _exchange(
+    process: asyncio.subprocess.Process, job: Job, data: bytes, on_page: Progress
+) -> bytes:
+    """Send the job; returns the last line, which is its outcome."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    # It may end before it has read everything.
+    with suppress(ConnectionError):
+        process.stdin.write(orjson.dumps(asdict(job)) + b"\n" + data)
+        await process.stdin.drain()
+    process.stdin.close()
+    pages, last = 0, b""
+    try:
+        async for line in process.stdout:
+            last = line
+            if line == b"page\n":
+                pages += 1
+                on_page(pages)
+    except ValueError:
+        raise UnreadableSource(f"{job.location}: it contains too much text") from None
+    return last
+
+
+def _take(job: Job, line: bytes) -> Reading:
+    try:
+        outcome = orjson.loads(line)
+    except orjson.JSONDecodeError:
+        # It was killed: by the limit of its memory or of its time.
+        raise DocumentTooSlow(f"{job.location}: reading it takes too much memory") from None
+    if "error" in outcome:
+        raise UnreadableSource(outcome["error"])
+    covered = outcome["covered"]
+    return Reading(
+        job.kind,
+        outcome["location"],
+        job.language,
+        tuple(make_entry(one) for one in outcome["entries"]),
+        tuple(outcome["warnings"]),
+        None if covered is None else frozenset(covered),
+    )
+
+
+def make_entry(given: dict[str, object]) -> Entry:
+    """An entry from JSON of ours."""
+    entry = Entry(**given)  # type: ignore[arg-type]  # as asdict wrote it
+    return replace(entry, keywords=tuple(entry.keywords), wordings=tuple(entry.wordings))
+
+
+def dump(
+    location: str, entries: Sequence[Entry], warnings: Sequence[str], covered: Sequence[str] | None
+) -> bytes:
+    """The outcome of a job, in the process that does it."""
+    outcome = {
+        "location": location,
+        "entries": [asdict(one) for one in entries],
+        "warnings": list(warnings),
+        "covered": covered,
+    }
+    return orjson.dumps(outcome)
