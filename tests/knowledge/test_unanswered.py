@@ -88,7 +88,7 @@ async def test_grouping() -> None:
         ("Do you have parking?", (), 1),
         ("x" * 500, (), 1),
     ]
-    assert await gather(reversed(asked)) == found
+    assert await gather(asked[::-1]) == found
 
 
 async def test_grouping_many() -> None:

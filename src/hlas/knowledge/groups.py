@@ -2,7 +2,6 @@
 
 import asyncio
 import math
-import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -10,15 +9,14 @@ from datetime import datetime
 from typing import Literal, Self, TypeAlias
 from uuid import UUID
 
-from hlas.knowledge.language import fold, meaningful_words
+from hlas.knowledge.language import MOST_WORDS, Language, detect
+from hlas.knowledge.ranking.words import split_words
 
 # Weakest first: a question keeps the strongest.
 Reason: TypeAlias = Literal["fallback", "none_of_these", "thumbs_down"]
 
 # Two questions are alike if they share so large a part of their words.
 LIKENESS = 0.5
-# Words of questions are compared by their beginnings: Czech and English inflect the ends.
-STEM = 5
 # Bounds the cost: so many groups are compared with a question for each of its words.
 CANDIDATES = 50
 # Of these, the ones that share most words are compared exactly.
@@ -31,8 +29,6 @@ MOST_WORDINGS = 20
 LONGEST_WORDING = 500
 # An older question counts half as much after so long.
 HALF_LIFE_SECONDS = 7 * 24 * 3600
-
-_WORD = re.compile(r"[^\W_]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,9 +91,10 @@ class _Asked:
     stems: Stems
 
     @classmethod
-    def read(cls, question: Question) -> Self:
-        stems = frozenset(fold(word)[:STEM] for word in meaningful_words(question.text))
-        wording = " ".join(_WORD.findall(fold(question.text)))
+    def read(cls, question: Question, language: Language | None) -> Self:
+        words = split_words(question.text, language, MOST_WORDS)
+        stems = frozenset(word.stem for word in words if not word.is_stop)
+        wording = " ".join(word.folded for word in words)
         # A question of stop words alone is like itself only.
         return cls(question, wording, stems or frozenset({wording}))
 
@@ -106,23 +103,32 @@ class _Asked:
         return self.question.asked_at, self.question.id
 
 
-async def gather(questions: Iterable[Question]) -> list[Group]:
+async def gather(questions: Sequence[Question]) -> list[Group]:
     """Group questions: what is asked most and most recently comes first."""
+    languages = Counter(map(detect, (question.text for question in questions)))
+    del languages[None]
+    # A word or two do not tell their language.
+    common = max(languages, key=lambda one: languages[one], default=None)
     same: defaultdict[Stems, list[_Asked]] = defaultdict(list)
     for number, question in enumerate(questions, start=1):
-        asked = _Asked.read(question)
+        asked = _Asked.read(question, common)
         same[asked.stems].append(asked)
         if number % SLICE == 0:
             await asyncio.sleep(0)
     grouped: defaultdict[Stems, list[_Asked]] = defaultdict(list)
     leaders = _Leaders(same)
-    # What is asked most leads a group that others join.
-    ordered = sorted(same.values(), key=lambda one: (len(one), max(asked.order for asked in one)))
-    for number, alike in enumerate(reversed(ordered), start=1):
+    # What is asked most, and in the fewest words, leads a group that others join.
+    ordered = sorted(same.values(), key=_precedence)
+    for number, alike in enumerate(ordered, start=1):
         grouped[leaders.find(alike[0].stems)] += alike
         if number % SLICE == 0:
             await asyncio.sleep(0)
     return sorted(map(_make_group, grouped.values()), key=lambda group: (-group.score, group.id))
+
+
+def _precedence(alike: Sequence[_Asked]) -> tuple[int, int, float, str]:
+    asked_at, question_id = max(one.order for one in alike)
+    return -len(alike), len(alike[0].stems), -asked_at.timestamp(), question_id
 
 
 class _Leaders:
