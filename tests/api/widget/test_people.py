@@ -9,6 +9,7 @@ import pytest
 import uuid_utils
 
 from administration import make_desk
+from browsers import make_browser
 from factories import Site, make_site
 from hlas import errors
 from hlas.conversations.contacts import NewContact
@@ -113,6 +114,11 @@ async def test_none_of_these_and_thumbs(answered: Site, operators: Database) -> 
     question, reply = (await desk.get(path))["messages"]
     assert question["rating"] is None
     assert (reply["rating"]["rating"], reply["rating"]["comment"]) == ("down", "Wrong year")
+    browser = await make_browser(answered.live, operators)
+    shown = (await browser.get(path.removesuffix("/messages"))).text
+    for told in ("Person wanted", "Not helpful", "Wrong year"):
+        assert told in shown
+    assert "person wanted" in (await browser.get(f"/tenants/{answered.slug}/conversations")).text
     assert (await rate(answered, message_id, {"rating": "up"})).status_code == 204
     # It is still what the knowledge had no answer for.
     assert await read_unanswered(operators, answered) == [(1, "fallback")]
