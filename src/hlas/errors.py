@@ -278,6 +278,13 @@ class ConversationNotFound(HlasError):
     code = "conversation_not_found"
 
 
+class MessageNotFound(HlasError):
+    """The conversation of this token has no such answer."""
+
+    status = 404
+    code = "message_not_found"
+
+
 class ConversationMismatch(HlasError):
     """The token belongs to another conversation."""
 

@@ -31,6 +31,11 @@ HISTORY = "/widget/conversations/{conversation_id}/messages"
 STREAM = "/widget/conversations/{conversation_id}/stream"
 STOP = "/widget/conversations/{conversation_id}/stop"
 AGENT = "/widget/agent/reply"
+PEOPLE = {
+    "/widget/conversations/{conversation_id}/person",
+    "/widget/conversations/{conversation_id}/contact",
+    "/widget/messages/{message_id}/rating",
+}
 ROUTES = [
     ("GET", "/widget/whoami", 200),
     ("GET", HISTORY, 200),
@@ -74,7 +79,7 @@ def test_every_route_has_a_limit(live_server: Live) -> None:
     assert free == FREE | visitors
     # Each of these consumes a limit of its own, or that of reads, below.
     reads = {route for _, route, _ in ROUTES}
-    assert visitors == {SESSION, MESSAGES, REPLIES, AGENT, STOP} | (visitors & reads)
+    assert visitors == {SESSION, MESSAGES, REPLIES, AGENT, STOP} | PEOPLE | (visitors & reads)
 
 
 @pytest.mark.parametrize(("method", "route", "status"), ROUTES)

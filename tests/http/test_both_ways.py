@@ -5,6 +5,7 @@ import random
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote
+from uuid import uuid4
 
 import httpx
 import orjson
@@ -42,6 +43,9 @@ def choose(cases: random.Random, site: Site, other: Site, number: int) -> Case:
             ("POST", "/widget/session", orjson.dumps({"visitor_id": "v", "metadata": {"a": 1}})),
             ("POST", "/widget/session/refresh", b""),
             ("GET", "/widget/whoami", None),
+            ("POST", history.replace("messages", "person"), b""),
+            ("PUT", history.replace("messages", "contact"), b'{"name": "Jana"}'),
+            ("PUT", f"/widget/messages/{uuid4()}/rating", b'{"rating": "up"}'),
             ("GET", history, None),
             ("GET", f"{history}?after=0&limit=2", None),
         ]
@@ -92,7 +96,7 @@ def spoil(cases: random.Random, case: Case, other: Site, number: int) -> None:
             case.headers = [header for header in case.headers if header[0] != what]
         case "replace" if what[0] in names:
             case.headers = [what if header[0] == what[0] else header for header in case.headers]
-        case "body" if case.method == "POST":
+        case "body" if case.method in {"POST", "PUT"}:
             case.content = what
         case "query":
             case.path = case.path.partition("?")[0] + quote(what, safe="?=&")

@@ -41,7 +41,7 @@ async def test_preflight(site: Site, operators: Database) -> None:
         "idempotency-key",
         "x-request-id",
     }
-    assert words(answer.headers["access-control-allow-methods"]) >= {"get", "post"}
+    assert words(answer.headers["access-control-allow-methods"]) >= {"get", "post", "put"}
     assert int(answer.headers["access-control-max-age"]) >= 600
     assert answer.headers["x-request-id"]
     for origins in (["https://evil.example"], ["null"], [site.origin, site.origin], [""]):

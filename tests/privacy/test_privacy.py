@@ -7,6 +7,7 @@ id in the audit.
 
 import asyncio
 import tracemalloc
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -17,7 +18,7 @@ import pytest
 from archives import counts, fill
 from factories import Site
 from hlas.errors import TenantNotFound
-from hlas.privacy import erasure, export, subjects
+from hlas.privacy import erasure, export, retention, subjects
 from hlas.store.db import Database, log_in
 from hlas.store.logins import OPERATOR, Logins
 from hlas.tenants import tenants
@@ -260,6 +261,56 @@ async def test_anonymise_a_conversation(site: Site, operators: Database) -> None
     assert (await site.send("still here")).status_code == 200
     page = await site.history()
     assert [one["metadata"] for one in page["messages"]] == [{}, {}]
+
+
+async def give_contact(operators: Database, conversation_id: str) -> None:
+    """The visitor asks for a person, leaves an address, and rates an answer."""
+    await operators.execute(
+        """
+        update conversations set person_wanted_at = now(), contact = $2 where id = $1::text::uuid
+        """,
+        conversation_id,
+        {"email": VISITOR},
+    )
+    await operators.execute(
+        """
+        insert into ratings (tenant_id, conversation_id, message_id, rating, comment)
+        select tenant_id, conversation_id, id, 'down', 'Jana says no'
+        from messages where conversation_id = $1::text::uuid and seq = 2
+        """,
+        conversation_id,
+    )
+
+
+async def test_contacts_and_ratings(operators: Database) -> None:
+    """They are exported; forgotten by anonymisation, but for the thumb; erased and retired."""
+    shop = await make_tenant(operators, "shop")
+    await tenants.update(operators, "shop", {"retention_days": 30})
+    ids = await fill(operators, shop, 2, 4, visitor_id=VISITOR)
+    ids += await fill(operators, shop, 1, 4, days=40)
+    for one in ids:
+        await give_contact(operators, one)
+    about, _, answer, *_ = await export_lines(operators, "shop", VISITOR)
+    assert about["contact"] == {"email": VISITOR, "name": None, "phone": None}
+    assert about["person_wanted_at"]
+    assert (answer["rating"]["rating"], answer["rating"]["comment"]) == ("down", "Jana says no")
+    hidden = orjson.dumps(await export_lines(operators, "shop", anonymous=True)).decode()
+    assert "Jana" not in hidden
+    assert VISITOR not in hidden
+    one, two, _ = ids
+    whose = await subjects.find_subject(operators, "shop", conversation=UUID(one))
+    await erasure.anonymise(operators, whose)
+    lines = await export_lines(operators, "shop")
+    [about] = [line for line in lines if line["id"] == one]
+    assert about["contact"] == {"email": None, "name": None, "phone": None}
+    [rating] = [
+        line["rating"] for line in lines if line.get("conversation_id") == one and line["rating"]
+    ]
+    assert (rating["rating"], rating["comment"]) == ("down", "")
+    await erasure.erase(operators, replace(whose, conversation_id=UUID(two)))
+    await retention.run(operators)
+    rows = await operators.all("select conversation_id::text as id from ratings")
+    assert [row["id"] for row in rows] == [one]
 
 
 async def peak_of_export(operators: Database, slug: str) -> int:

@@ -36,6 +36,9 @@ BY_TOKEN = {
     "/widget/conversations/{conversation_id}/messages",
     "/widget/conversations/{conversation_id}/stream",
     "/widget/conversations/{conversation_id}/stop",
+    "/widget/conversations/{conversation_id}/person",
+    "/widget/conversations/{conversation_id}/contact",
+    "/widget/messages/{message_id}/rating",
 }
 
 

@@ -9,7 +9,9 @@ import asyncpg
 from pydantic import Field
 
 from hlas.conversations import runs
+from hlas.conversations.contacts import Contact
 from hlas.conversations.messages import Role
+from hlas.conversations.ratings import Rating
 from hlas.errors import NotFound
 from hlas.store.db import Database, Queries, Row
 from hlas.tenants.audit import COMMAND_LINE, Change, record
@@ -24,6 +26,10 @@ EXAMINED = 1000
 
 FIRST, LAST = UUID(int=0), UUID(int=2**128 - 1)
 
+PersonWanted = Annotated[
+    datetime | None,
+    Field(description="when the visitor, or the agent for them, asked for a person"),
+]
 Verified = Annotated[bool, Field(description="whether the tenant signed the visitor's id")]
 
 
@@ -47,6 +53,7 @@ class Summary:
     created_at: datetime
     last_message_at: datetime | None
     last_message: LastMessage | None
+    person_wanted_at: PersonWanted
 
     @classmethod
     def from_row(cls, row: Row) -> Self:
@@ -62,6 +69,7 @@ class Summary:
             created_at=row["created_at"],
             last_message_at=row["last_message_at"],
             last_message=LastMessage(row["last_role"], row["last_text"]) if has_message else None,
+            person_wanted_at=row["person_wanted_at"],
         )
 
 
@@ -77,6 +85,8 @@ class Conversation:
     messages: int
     created_at: datetime
     last_message_at: datetime | None
+    person_wanted_at: PersonWanted
+    contact: Annotated[Contact, Field(description="how the visitor wants to be reached")]
 
     @classmethod
     def from_row(cls, row: Row) -> Self:
@@ -91,6 +101,8 @@ class Conversation:
             messages=row["last_seq"],
             created_at=row["created_at"],
             last_message_at=row["last_message_at"],
+            person_wanted_at=row["person_wanted_at"],
+            contact=Contact.from_json(row["contact"]),
         )
 
 
@@ -102,6 +114,7 @@ class Message:
     content: str
     metadata: dict[str, object]
     created_at: datetime
+    rating: Annotated[Rating | None, Field(description="what the visitor thinks of it")]
 
     @classmethod
     def from_row(cls, row: Row) -> Self:
@@ -112,6 +125,7 @@ class Message:
             content=row["content"],
             metadata=row["meta"],
             created_at=row["created_at"],
+            rating=Rating.from_row(row),
         )
 
 

@@ -4,7 +4,8 @@
 -- would pay for it: a conversation's messages are read by their primary key, and `limit 1` keeps
 -- the planner from scanning all messages instead.
 with examined as materialized (
-    select id, status, handler, visitor_id, is_verified, origin, last_seq, last_message_at, created_at
+    select id, status, handler, visitor_id, is_verified, origin, last_seq, last_message_at, created_at,
+           person_wanted_at
     from conversations
     where tenant_id = $1 and id >= $2 and id < $3
       and ($4::text is null or status = $4)
@@ -51,15 +52,18 @@ cross join lateral (
 ) as m
 
 -- name: conversation_by_id
-select id, status, handler, visitor_id, is_verified, origin, meta, last_seq, last_message_at, created_at
+select id, status, handler, visitor_id, is_verified, origin, meta, last_seq, last_message_at,
+       created_at, person_wanted_at, contact
 from conversations
 where tenant_id = $1 and id = $2
 
 -- name: messages_of
-select id, seq, role, content, meta, created_at
-from messages
-where tenant_id = $1 and conversation_id = $2 and seq > $3
-order by seq
+select m.id, m.seq, m.role, m.content, m.meta, m.created_at, r.rating, r.comment,
+       r.updated_at as rated_at
+from messages m
+left join ratings r on r.tenant_id = $1 and r.message_id = m.id
+where m.tenant_id = $1 and m.conversation_id = $2 and m.seq > $3
+order by m.seq
 limit $4
 
 -- name: close_conversation

@@ -13,7 +13,7 @@ from hlas.visitors.tokens import Session, Tokens
 CLOSED = ("/admin", "/console", "/metrics", "/health", "/ready", "/docs", "/openapi.json")
 
 PREFLIGHT: Headers = (
-    (b"access-control-allow-methods", b"GET, POST"),
+    (b"access-control-allow-methods", b"GET, POST, PUT"),
     (
         b"access-control-allow-headers",
         b"Authorization, Content-Type, Idempotency-Key, Last-Event-ID, X-Request-Id",

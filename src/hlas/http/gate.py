@@ -18,6 +18,9 @@ SESSION = "/widget/session"
 MESSAGES = "/widget/messages"
 # A reply may cost money: it is limited like the message it answers, in buckets of its own.
 REPLIES = "/widget/messages/assistant"
+# Asking for a person, contacts and ratings: limited like messages, in buckets of their own, so that
+# who has sent as many as allowed may still ask for help.
+PEOPLE = "people"
 ADMIN = "/admin"
 # Every route that is read without an administrator's key, in one bucket.
 READS = "reads"
@@ -29,8 +32,8 @@ REMEMBERED_CHARACTERS = 200
 # The buckets that each of a tenant's own limits is for.
 _OVERRIDDEN: dict[str, tuple[LimitScope, tuple[str, ...]]] = {
     "session_tenant": ("tenant", (SESSION,)),
-    "messages_tenant": ("tenant", (MESSAGES, REPLIES)),
-    "messages_conversation": ("conversation", (MESSAGES, REPLIES)),
+    "messages_tenant": ("tenant", (MESSAGES, REPLIES, PEOPLE)),
+    "messages_conversation": ("conversation", (MESSAGES, REPLIES, PEOPLE)),
 }
 assert set(_OVERRIDDEN) == set(OVERRIDES)
 
@@ -68,7 +71,7 @@ class Gate:
             READS: Rules(ip=_rule(READS, "ip", settings.rate_limit_reads_ip)),
         }
         self._admin_key = _rule(ADMIN, "key", settings.rate_limit_admin_key)
-        for route in (MESSAGES, REPLIES):
+        for route in (MESSAGES, REPLIES, PEOPLE):
             self._rules[route] = Rules(
                 _rule(route, "ip", settings.rate_limit_messages_ip),
                 _rule(route, "conversation", settings.rate_limit_messages_conversation),

@@ -135,8 +135,10 @@ class Connection(HttpToolsProtocol):
         if len(self.pipeline) >= PIPELINED:
             self.transport.abort()
             raise InvalidHttp
-        line = self._lane.find(request) if self._is_plain() else None
-        if line is None:
+        is_plain = self._is_plain()
+        # In any case: a refusal before the framework has found the route names it, too.
+        line = self._lane.find(request)
+        if line is None or not is_plain:
             self._apply(request)
         else:
             self._exchange = Exchange(self._lane, self, request, line)

@@ -18,8 +18,8 @@ limit $4
 for update
 
 -- name: remove_conversations
--- Their messages and idempotency keys, whose responses contain the assistant's text, cascade. Open
--- streams end.
+-- Their messages, ratings and idempotency keys, whose responses contain the assistant's text,
+-- cascade. Open streams end.
 with frames as (
     delete from run_frames f
     using unnest($1::uuid[], $2::uuid[]) as d (tenant_id, id), runs r
@@ -61,10 +61,14 @@ limit 1
 for update
 
 -- name: forget_visitor
--- The visitor's id, the page's metadata about them, and what they were asked to confirm; the
--- messages' text is kept.
-with asked as (delete from confirmations where tenant_id = $1 and conversation_id = $2)
-update conversations set visitor_id = null, is_verified = false, meta = '{}'
+-- The visitor's id and contact, the page's metadata about them, what they were asked to confirm and
+-- what they wrote about answers; the messages' text and the thumbs are kept.
+with asked as (delete from confirmations where tenant_id = $1 and conversation_id = $2),
+thumbs as (
+    update ratings set comment = ''
+    where tenant_id = $1 and conversation_id = $2 and comment <> ''
+)
+update conversations set visitor_id = null, is_verified = false, meta = '{}', contact = '{}'
 where tenant_id = $1 and id = $2
 
 -- name: forget_metadata

@@ -5,15 +5,17 @@ import hmac
 import secrets
 import time
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Literal, Self
 from uuid import UUID
 
 import orjson
 
+from hlas.conversations.contacts import Contact
 from hlas.conversations.conversations import Status
 from hlas.conversations.messages import Role
+from hlas.conversations.ratings import Rating
 from hlas.privacy.subjects import Count, Progress, Subject, rest
 from hlas.store.db import Database, Queries, Row
 from hlas.tenants.audit import COMMAND_LINE, Change, record
@@ -36,6 +38,8 @@ class ExportedConversation:
     metadata: dict[str, object]
     created_at: datetime
     last_message_at: datetime | None
+    person_wanted_at: datetime | None
+    contact: Contact
 
     @classmethod
     def from_row(cls, row: Row, rename: Rename, *, anonymous: bool) -> Self:
@@ -49,6 +53,8 @@ class ExportedConversation:
             metadata={} if anonymous else row["meta"],
             created_at=row["created_at"],
             last_message_at=row["last_message_at"],
+            person_wanted_at=row["person_wanted_at"],
+            contact=Contact() if anonymous else Contact.from_json(row["contact"]),
         )
 
 
@@ -62,9 +68,11 @@ class ExportedMessage:
     content: str
     metadata: dict[str, object]
     created_at: datetime
+    rating: Rating | None
 
     @classmethod
     def from_row(cls, row: Row, *, anonymous: bool) -> Self:
+        rating = Rating.from_row(row)
         return cls(
             type="message",
             conversation_id=UUID(str(row["conversation_id"])),
@@ -74,6 +82,8 @@ class ExportedMessage:
             content=row["content"],
             metadata={} if anonymous and row["role"] == "user" else row["meta"],
             created_at=row["created_at"],
+            # Visitors sign what they write.
+            rating=replace(rating, comment="") if rating and anonymous else rating,
         )
 
 

@@ -12,6 +12,7 @@ import pytest
 import pytest_asyncio
 
 import log_scan
+from archives import fill
 from hlas import log
 from hlas.agent.agent_settings import AgentSettings
 from hlas.agent.prompts import Passage
@@ -270,6 +271,7 @@ async def test_unknown_tool(shop: Shop, logs: io.BytesIO) -> None:
 
 async def test_hand_over(shop: Shop, logs: io.BytesIO) -> None:
     """Asking for a person is recorded once in an answer, without the reason, and told to others."""
+    [shop.conversation_id] = await fill(shop.operators, str(shop.tenant_id), 1, 0)
     tools = await shop.open(*BUILTIN)
     log_scan.hear("the visitor is angry about Eve")
     for _ in range(3):
@@ -284,6 +286,8 @@ async def test_hand_over(shop: Shop, logs: io.BytesIO) -> None:
     ((row),) = rows
     assert (row["actor"], row["target"]) == ("agent", shop.conversation_id)
     assert (row["before"], row["after"]) == (None, None)
+    [wanted] = await shop.operators.all("select person_wanted_at from conversations")
+    assert wanted["person_wanted_at"]
 
 
 async def test_trial(shop: Shop, logs: io.BytesIO) -> None:

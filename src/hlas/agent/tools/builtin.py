@@ -15,6 +15,7 @@ from hlas.agent.prompts import Passage
 from hlas.agent.ranker import Ranker
 from hlas.agent.tools.calls import Caller, Numbers, ToolResult, cut
 from hlas.agent.tools.products import Product, find_products
+from hlas.conversations import contacts
 from hlas.errors import Unavailable
 from hlas.knowledge.language import Language
 from hlas.payloads import storable
@@ -164,6 +165,7 @@ class HandOverTool(Builtin):
     async def _ask(self, reason: str) -> None:
         caller = self._caller
         async with self._operators.transaction() as connection:
+            await contacts.want_person(connection, caller.tenant_id, caller.conversation_id)
             # Without the reason: it may quote the visitor, and the audit is kept for long.
             await record(
                 connection,

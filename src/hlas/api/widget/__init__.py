@@ -16,10 +16,19 @@ from hlas.api.documentation import describe_body, problems
 from hlas.api.streams import respond
 from hlas.api.widget.agent import NewReply, ReplyMeta, reply_as_agent
 from hlas.api.widget.messages import Page, create_message, create_reply, read_history
+from hlas.api.widget.people import (
+    PersonAnswer,
+    PersonWish,
+    ask_for_person,
+    keep_contact,
+    rate_message,
+)
 from hlas.api.widget.sessions import open_session, refresh_session
 from hlas.api.widget.steps import authenticate
 from hlas.api.widget.streams import Start, open_stream, stop_run
+from hlas.conversations.contacts import Contact, NewContact
 from hlas.conversations.messages import NewMessage, Role
+from hlas.conversations.ratings import NewRating
 from hlas.http.answer import PRIVATE, Answer
 from hlas.http.asgi import REQUEST
 from hlas.http.gate import READS
@@ -103,13 +112,18 @@ _IDEMPOTENCY_KEY = _header(
 )
 
 
-_CONVERSATION = {
-    "in": "path",
-    "name": "conversation_id",
-    "description": "the token's own conversation",
-    "required": True,
-    "schema": {"type": "string"},
-}
+def _path(name: str, description: str) -> dict[str, Any]:
+    return {
+        "in": "path",
+        "name": name,
+        "description": description,
+        "required": True,
+        "schema": {"type": "string"},
+    }
+
+
+_CONVERSATION = _path("conversation_id", "the token's own conversation")
+_MESSAGE = _path("message_id", "an answer in the token's conversation")
 
 
 def _query(model: type[BaseModel]) -> list[dict[str, Any]]:
@@ -278,6 +292,49 @@ _ROUTES: list[tuple[str, str, Route, dict[str, Any]]] = [
             "openapi_extra": {
                 "parameters": [_AUTHORIZATION, _CONVERSATION],
                 "requestBody": _EMPTY_BODY,
+            },
+        },
+    ),
+    (
+        "POST",
+        "/conversations/{conversation_id}/person",
+        ask_for_person,
+        {
+            "response_model": PersonAnswer,
+            "summary": "Ask for a person",
+            "responses": problems(401, 403, 404, 408, 413, 415, 422, 429, 503),
+            "openapi_extra": {
+                "parameters": [_AUTHORIZATION, _CONVERSATION],
+                "requestBody": describe_body(PersonWish, required=False),
+            },
+        },
+    ),
+    (
+        "PUT",
+        "/conversations/{conversation_id}/contact",
+        keep_contact,
+        {
+            "response_model": Contact,
+            "summary": "Say how to reach the visitor",
+            "responses": problems(401, 403, 404, 408, 413, 415, 422, 429, 503),
+            "openapi_extra": {
+                "parameters": [_AUTHORIZATION, _CONVERSATION],
+                "requestBody": describe_body(NewContact),
+            },
+        },
+    ),
+    (
+        "PUT",
+        "/messages/{message_id}/rating",
+        rate_message,
+        {
+            "status_code": 204,
+            "response_class": Response,
+            "summary": "Rate an answer",
+            "responses": problems(401, 403, 404, 408, 413, 415, 422, 429, 503),
+            "openapi_extra": {
+                "parameters": [_AUTHORIZATION, _MESSAGE],
+                "requestBody": describe_body(NewRating),
             },
         },
     ),
