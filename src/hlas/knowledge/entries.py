@@ -129,7 +129,7 @@ async def save(
 
     With `replace`, the tenant's other entries are removed.
     """
-    async with _change(operators, tenant_id) as connection:
+    async with open_change(operators, tenant_id) as connection:
         removed = await _remove_others(connection, tenant_id, entries) if replace else 0
         start = 0 if replace else await connection.fetchval(queries.last_position, tenant_id)
         added = updated = 0
@@ -181,7 +181,7 @@ async def remove_entries(
     operators: Database, tenant_id: UUID, ids: Sequence[UUID], change: Change = COMMAND_LINE
 ) -> None:
     """Remove the entries; all of them or none."""
-    async with _change(operators, tenant_id) as connection:
+    async with open_change(operators, tenant_id) as connection:
         removed = await connection.fetch(queries.remove_entries, tenant_id, list(ids))
         missing = set(ids) - {UUID(str(row["id"])) for row in removed}
         if missing:
@@ -207,12 +207,19 @@ async def find_entry(database: Database, tenant_id: UUID, entry_id: UUID) -> Sto
 async def add(
     database: Database, tenant_id: UUID, entry: Entry, change: Change = COMMAND_LINE
 ) -> StoredEntry:
+    async with open_change(database, tenant_id) as connection:
+        return await add_within(connection, tenant_id, entry, change)
+
+
+async def add_within(
+    connection: asyncpg.Connection, tenant_id: UUID, entry: Entry, change: Change
+) -> StoredEntry:
+    """Add an entry in a transaction of `open_change`."""
     entry_id = UUID(str(uuid_utils.uuid7()))
-    async with _change(database, tenant_id) as connection:
-        row = await connection.fetchrow(queries.add_entry, tenant_id, entry_id, *_columns(entry))
-        await _require_room(connection, tenant_id)
-        after = asdict(entry)
-        await record(connection, change, tenant_id, "knowledge.add", str(entry_id), after=after)
+    row = await connection.fetchrow(queries.add_entry, tenant_id, entry_id, *_columns(entry))
+    await _require_room(connection, tenant_id)
+    after = asdict(entry)
+    await record(connection, change, tenant_id, "knowledge.add", str(entry_id), after=after)
     return StoredEntry.from_row(row)
 
 
@@ -225,19 +232,31 @@ async def update(
     change: Change = COMMAND_LINE,
 ) -> StoredEntry:
     """Replace the content of an entry."""
-    async with _change(database, tenant_id) as connection:
-        old = _require(await connection.fetchrow(queries.entry_by_id, tenant_id, entry_id))
+    async with open_change(database, tenant_id) as connection:
+        old = await find_within(connection, tenant_id, entry_id)
         revisions.require(expected, old.revision)
-        if old.entry == entry:
-            return old
-        row = await connection.fetchrow(queries.update_entry, tenant_id, entry_id, *_columns(entry))
-        # An entry may always become smaller, even where a tenant is over a limit set later.
-        if entry.count_characters() > old.entry.count_characters():
-            await _require_room(connection, tenant_id)
-        before, after = asdict(old.entry), asdict(entry)
-        await record(
-            connection, change, tenant_id, "knowledge.update", str(entry_id), before, after
-        )
+        return await update_within(connection, tenant_id, old, entry, change)
+
+
+async def find_within(
+    connection: asyncpg.Connection, tenant_id: UUID, entry_id: UUID
+) -> StoredEntry:
+    """Read an entry in a transaction of `open_change`."""
+    return _require(await connection.fetchrow(queries.entry_by_id, tenant_id, entry_id))
+
+
+async def update_within(
+    connection: asyncpg.Connection, tenant_id: UUID, old: StoredEntry, entry: Entry, change: Change
+) -> StoredEntry:
+    """Replace the content of an entry in a transaction of `open_change`."""
+    if old.entry == entry:
+        return old
+    row = await connection.fetchrow(queries.update_entry, tenant_id, old.id, *_columns(entry))
+    # An entry may always become smaller, even where a tenant is over a limit set later.
+    if entry.count_characters() > old.entry.count_characters():
+        await _require_room(connection, tenant_id)
+    before, after = asdict(old.entry), asdict(entry)
+    await record(connection, change, tenant_id, "knowledge.update", str(old.id), before, after)
     return StoredEntry.from_row(row)
 
 
@@ -248,7 +267,7 @@ async def remove_entry(
     expected: Expected = None,
     change: Change = COMMAND_LINE,
 ) -> None:
-    async with _change(database, tenant_id) as connection:
+    async with open_change(database, tenant_id) as connection:
         old = _require(await connection.fetchrow(queries.entry_by_id, tenant_id, entry_id))
         revisions.require(expected, old.revision)
         await connection.execute(queries.remove_entries, tenant_id, [entry_id])
@@ -257,7 +276,7 @@ async def remove_entry(
 
 
 @asynccontextmanager
-async def _change(database: Database, tenant_id: UUID) -> AsyncIterator[asyncpg.Connection]:
+async def open_change(database: Database, tenant_id: UUID) -> AsyncIterator[asyncpg.Connection]:
     """A transaction in which nobody else changes the tenant's knowledge."""
     try:
         async with database.transaction() as connection:

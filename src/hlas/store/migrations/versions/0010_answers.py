@@ -129,7 +129,7 @@ grant select, insert, update, delete on knowledge_sources to hlas_tenant_admin;
 grant select on knowledge_vectors, ratings to hlas_tenant_admin;
 grant select on unanswered, ratings to hlas_app;
 grant insert (tenant_id, conversation_id, seq, reason, entries) on unanswered to hlas_app;
-grant update (reason, entries) on unanswered to hlas_app;
+grant update (reason, entries), delete on unanswered to hlas_app;
 grant insert (tenant_id, conversation_id, message_id, rating, comment) on ratings to hlas_app;
 grant update (rating, comment, updated_at) on ratings to hlas_app;
 grant update (person_wanted_at, contact) on conversations to hlas_app;
