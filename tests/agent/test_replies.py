@@ -16,7 +16,8 @@ from hlas import errors
 from hlas.agent import Agent, Answer, Listener, Question, replies
 from hlas.agent.knowledge import KnowledgeAgent
 from hlas.agent.ranker import Ranker
-from hlas.agent.runner import FALLBACK, Runner
+from hlas.agent.phrases import FALLBACK
+from hlas.agent.runner import Runner
 from hlas.conversations import conversations, messages
 from hlas.conversations.frames import Cursor
 from hlas.conversations.live import Live

@@ -210,7 +210,7 @@ async def test_looks_are_tried_on_before_they_are_saved(
     await expect(header.locator("strong")).to_have_text("Tulip & <b>Rose</b>")
     await page.get_by_label("Colour", exact=True).fill("#a01050")
     await expect(header).to_have_css("background-color", "rgb(160, 16, 80)")
-    await page.get_by_label("Suggested questions").fill("One?\nTwo?")
+    await page.get_by_label("Suggested questions", exact=True).fill("One?\nTwo?")
     await expect(widget.locator(".chips button")).to_have_text(["One?", "Two?"])
     await widget.locator("textarea").fill("hello")
     await widget.locator("textarea").press("Enter")

@@ -15,7 +15,8 @@ import uuid_utils
 import drafts
 from factories import Live, Site, make_site
 from hlas.agent import Agent, Answer, Listener, Question, runner
-from hlas.agent.runner import FALLBACK, MOST_ATTEMPTS, Runner
+from hlas.agent.phrases import FALLBACK
+from hlas.agent.runner import MOST_ATTEMPTS, Runner
 from hlas.conversations import conversations, runs
 from hlas.conversations import live as lives
 from hlas.errors import Unavailable

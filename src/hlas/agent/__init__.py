@@ -35,7 +35,7 @@ class Question:
     # The acting tool's call that this message confirms or declines.
     confirmed: str | None = None
     declined: str | None = None
-    # What the visitor asked before, for a question outside of any conversation.
+    # What the visitor asked before, oldest first: this may be a follow-up.
     context: tuple[str, ...] = ()
 
 
@@ -89,7 +89,10 @@ class Answer:
     text: str | None
     source: AnswerSource
     confidence: float
+    # That it was taken from; with suggestions, those that are offered.
     entries: tuple[str, ...] = ()
+    # Questions that the visitor may have meant, if the answer is not sure.
+    suggestions: tuple[str, ...] = ()
     sources: tuple[Source, ...] = ()
     reason: Reason | None = None
     steps: int = 0

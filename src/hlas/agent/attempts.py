@@ -24,7 +24,7 @@ from hlas.agent import (
 )
 from hlas.agent.agent_settings import Assignment
 from hlas.agent.filter.guard import CanaryTripped, Guard
-from hlas.agent.knowledge import ANSWER_SECONDS, QUESTIONS
+from hlas.agent.knowledge import is_pleasantry, look_up_all
 from hlas.agent.money.spend import BudgetUsedUp, Ledger, Payer, Reservation
 from hlas.agent.passages import is_relevant, make_passage
 from hlas.agent.prompts import Passage, Turn
@@ -157,19 +157,14 @@ class Attempt:
         return self._finish(completion)
 
     async def _find_passages(self) -> list[Passage]:
-        question, ranker = self._question, self._means.ranker
+        findings = await look_up_all(self._means.ranker, self._question)
+        if is_pleasantry(findings) and not self._is_decision:
+            raise GiveUp(None)
         found: dict[str, Match] = {}
-        try:
-            async with asyncio.timeout(ANSWER_SECONDS):
-                for text in (*question.earlier, question.text)[-QUESTIONS:]:
-                    matches = await ranker.rank(question.tenant_id, text, question.language)
-                    for match in matches:
-                        self._confidence = max(self._confidence, match.confidence)
-                        if is_relevant(match):
-                            found.setdefault(match.entry_id, match)
-        except (TimeoutError, Unavailable):
-            # Not searched is not the same as nothing found.
-            log.warning("ranking_skipped")
+        for match in (match for finding in findings for match in finding.matches):
+            self._confidence = max(self._confidence, match.confidence)
+            if is_relevant(match):
+                found.setdefault(match.entry_id, match)
         return [make_passage(*one) for one in enumerate(found.values(), start=1)]
 
     async def _read_history(self) -> list[Turn]:

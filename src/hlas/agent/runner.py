@@ -3,12 +3,10 @@
 import asyncio
 import time
 from asyncio import FIRST_COMPLETED
-from collections.abc import Mapping
 from contextlib import nullcontext, suppress
 from contextvars import Context
 from dataclasses import replace
-from typing import Final, Literal, Protocol, TypeAlias
-from uuid import UUID
+from typing import Literal, Protocol, TypeAlias
 from weakref import WeakValueDictionary
 
 import asyncpg
@@ -17,21 +15,15 @@ import uuid_utils
 
 from hlas import errors, log
 from hlas.agent import Agent, Answer, Listener, Question
-from hlas.agent.options import Options
+from hlas.agent.questions import find_fallback, make_question
 from hlas.conversations import runs
 from hlas.conversations.live import Live
-from hlas.conversations.runs import Briefing, Run
+from hlas.conversations.runs import Run
 from hlas.conversations.speeches import Speech
-from hlas.knowledge import language
-from hlas.knowledge.language import Language
+from hlas.knowledge import unanswered
 from hlas.store.db import Database
 from hlas.store.drafts import Draft, Refusal, Written
 from hlas.store.writer import Writer
-
-FALLBACK: Final[dict[Language, str]] = {
-    "cs": "Na tohle zatím neznám odpověď. Zkuste se prosím zeptat jinak, nebo nás kontaktujte.",
-    "en": "I do not know the answer to that yet. Please ask in other words, or contact us.",
-}
 
 TICK_SECONDS = 0.5
 # After this time, check whether the run was stopped or cancelled.
@@ -184,6 +176,16 @@ class Runner:
             )
         if outcome in {"stopped", "cancelled"}:
             self.on_waiting_run()
+        if answer is not None and answer.source == "fallback" and outcome == "done":
+            await self._record_unanswered(run, answer)
+
+    async def _record_unanswered(self, run: Run, answer: Answer) -> None:
+        """The visitor has the answer already: this may fail."""
+        key = (run.tenant_id, run.conversation_id, run.reply_to)
+        try:
+            await unanswered.record(self._database, *key, "fallback", answer.entries)
+        except (errors.Unavailable, asyncpg.PostgresError) as error:
+            log.warning("unanswered_skipped", error=type(error).__name__)
 
     def _find_turns(self, tenant_id: str) -> asyncio.Semaphore:
         return self._tenant_turns.setdefault(tenant_id, asyncio.Semaphore(TENANT_ANSWERS))
@@ -198,7 +200,7 @@ class Runner:
             return None, await self._end(run, "cancelled")
         if briefing.is_stopping:
             return None, await self._end(run, "stopped")
-        question = _make_question(run, briefing)
+        question = make_question(run, briefing)
         stage = _Stage(speech)
         answering = asyncio.create_task(self._ask(run, question, stage))
         try:
@@ -212,7 +214,7 @@ class Runner:
             return None, await self._end(run, interruption)
         answer = stage.so_far if interruption else answering.result()
         if answer.text is None or not answer.text.strip():
-            text = briefing.fallback_text or FALLBACK[question.language]
+            text = find_fallback(briefing, question.language)
             answer = replace(answer, text=text, source="fallback")
         assert answer.text is not None
         meta = _describe(run, answer)
@@ -237,7 +239,7 @@ class Runner:
                     return await self._agent.answer(question, listener)
             except Exception as error:  # noqa: BLE001  # see above
                 log.error("agent_failed", error=type(error).__name__, where=log.find_place(error))
-        return Answer(None, "knowledge", 0.0)
+        return Answer(None, "fallback", 0.0)
 
     async def _watch(self, run: Run, answering: "asyncio.Task[Answer]") -> Interruption:
         """Wait for the answer; end early if the visitor stops it or the run is lost."""
@@ -313,33 +315,6 @@ class _Stage:
         return replace(answer, text=self._speech.text)
 
 
-def _make_question(run: Run, briefing: Briefing) -> Question:
-    """In the detected language of the last message, else in that of the widget."""
-    *earlier, text = briefing.texts or ("",)
-    return Question(
-        run.tenant_id,
-        run.conversation_id,
-        text,
-        language.detect(text) or ("cs" if briefing.language == "cs" else "en"),
-        tuple(earlier),
-        run.attempt,
-        run_id=run.id,
-        reply_to=run.reply_to,
-        has_model=briefing.has_model,
-        options=Options.from_metadata(briefing.metadata),
-        confirmed=_find_id(briefing.metadata, "confirm"),
-        declined=_find_id(briefing.metadata, "decline"),
-    )
-
-
-def _find_id(metadata: Mapping[str, object], name: str) -> str | None:
-    """A visitor's metadata may be anything."""
-    try:
-        return str(UUID(str(metadata[name])))
-    except (KeyError, ValueError):
-        return None
-
-
 def _describe(run: Run, answer: Answer) -> dict[str, object]:
     """The metadata of an answer, which its readers see."""
     meta: dict[str, object] = {
@@ -347,7 +322,7 @@ def _describe(run: Run, answer: Answer) -> dict[str, object]:
         "entries": answer.entries,
         "confidence": round(answer.confidence, 2),
         "source": answer.source,
-        "suggestions": [],
+        "suggestions": [{"text": text} for text in answer.suggestions],
     }
     if answer.reason:
         meta["reason"] = answer.reason

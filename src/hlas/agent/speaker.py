@@ -64,13 +64,14 @@ class Speaker:
         self._listener.show(frames.encode("tool-output-available", toolCallId=call_id, output={}))
 
     def show_sources(self, sources: Sequence[Source]) -> None:
-        for source in sources:
-            if source.url:
-                self._listener.show(
-                    frames.encode(
-                        "source-url",
-                        sourceId=str(source.number),
-                        url=source.url,
-                        title=source.title,
-                    )
+        show_sources(self._listener, sources)
+
+
+def show_sources(listener: Listener, sources: Sequence[Source]) -> None:
+    for source in sources:
+        if source.url:
+            listener.show(
+                frames.encode(
+                    "source-url", sourceId=str(source.number), url=source.url, title=source.title
                 )
+            )

@@ -17,6 +17,8 @@ CLAIMED = 32
 # What a run reads of the visitor's messages: the last ones.
 TEXTS = 20
 TEXT_BYTES = 64 * 1024
+# Earlier ones that were answered: the visitor may ask a follow-up.
+CONTEXT_TEXTS = 3
 
 Ending = Literal["stopped", "cancelled"]
 
@@ -54,7 +56,11 @@ class Briefing:
     texts: tuple[str, ...]
     # Of the visitor's last message.
     metadata: Mapping[str, object]
+    # What the visitor asked before these, oldest first.
+    context: tuple[str, ...]
     fallback_text: str | None
+    # By language; fallback_text is for the others.
+    fallback_texts: Mapping[str, str]
     language: str | None
     # The tenant's agent has a language model.
     has_model: bool
@@ -138,12 +144,15 @@ async def brief(database: Database, run: Run, worker: str, *, texts: int = TEXTS
         run.reply_to,
         texts,
         TEXT_BYTES,
+        min(texts, CONTEXT_TEXTS),
     )
     assert row is not None
     return Briefing(
         texts=tuple(row["texts"] or ()),
         metadata=row["metadata"] or {},
+        context=tuple(row["context"] or ()),
         fallback_text=row["fallback_text"],
+        fallback_texts=row["fallback_texts"] or {},
         language=row["language"],
         has_model=bool(row["has_model"]),
         is_stopping=bool(row["is_stopping"]),

@@ -70,15 +70,15 @@ where tenant_id = $1 and id = $2 and owner = $3 and attempt = $4 and state = 'ru
 
 -- name: read_run
 -- What a run has to answer, and whether its owner should go on. At most $6 texts, the last ones, and
--- about $7 bytes: a visitor may have written for hours while nobody answered.
+-- about $7 bytes: a visitor may have written for hours while nobody answered. $8 texts before these.
 with scope as materialized (
     select set_config('app.tenant_id', $1::text, true)::uuid as tenant_id
 )
-select t.fallback_text, t.language, t.is_active, c.status, a.has_model, r.state,
-       r.owner::text as owner, r.attempt, r.is_stopping, m.texts, m.metadata
+select t.fallback_text, t.fallback_texts, t.language, t.is_active, c.status, a.has_model, r.state,
+       r.owner::text as owner, r.attempt, r.is_stopping, m.texts, m.metadata, b.context
 from scope s
 left join lateral (
-    select fallback_text, ui_config ->> 'language' as language, is_active
+    select fallback_text, fallback_texts, ui_config ->> 'language' as language, is_active
     from tenants
     where id = s.tenant_id
     offset 0
@@ -111,6 +111,16 @@ left join lateral (
     ) as counted
     where bytes <= $7 or seq = $5
 ) as m on true
+left join lateral (
+    select array_agg(content order by seq) as context
+    from (
+        select seq, content
+        from messages
+        where tenant_id = s.tenant_id and conversation_id = $3 and role = 'user' and seq < $4
+        order by seq desc
+        limit $8
+    ) as answered
+) as b on true
 
 -- name: store_trace
 update runs set trace = $4 where tenant_id = $1 and id = $2 and owner = $3

@@ -19,7 +19,7 @@ from hlas.payloads import Text, one_line
 from hlas.store.db import Database, Queries, Row
 from hlas.tenants import revisions
 from hlas.tenants.audit import COMMAND_LINE, Change, record
-from hlas.tenants.looks import Looks
+from hlas.tenants.looks import Language, Looks
 from hlas.tenants.revisions import Expected
 from hlas.visitors.origins import LOCAL_HOSTS, AllowedDomain
 
@@ -54,6 +54,10 @@ Name = Annotated[
 ]
 Domain = Annotated[str, Field(max_length=300), AfterValidator(_check_domain)]
 Fallback = Annotated[Text, Field(min_length=1, max_length=4000)]
+Fallbacks = Annotated[
+    dict[Language, Fallback],
+    Field(description="by language, `cs` or `en`; `fallback_text` is for the others"),
+]
 IdentityMode = Literal["off", "optional", "required"]
 Handler = Literal["agent", "human"]
 
@@ -67,6 +71,7 @@ class Tenant:
     domains: tuple[str, ...]
     ui_config: dict[str, object]
     fallback_text: str | None
+    fallback_texts: dict[str, str]
     limits: dict[str, str]
     retention_days: int | None
     identity_mode: IdentityMode
@@ -83,6 +88,7 @@ class Tenant:
             domains=tuple(row["domains"]),
             ui_config=row["ui_config"],
             fallback_text=row["fallback_text"],
+            fallback_texts=row["fallback_texts"],
             limits=row["limits"],
             retention_days=row["retention_days"],
             identity_mode=row["identity_mode"],
@@ -121,17 +127,19 @@ class NewTenant(BaseModel):
     domains: list[Domain] = Field(default_factory=list, max_length=100)
     ui_config: Looks = Field(default_factory=Looks)
     fallback_text: Fallback | None = None
+    fallback_texts: Fallbacks = Field(default_factory=dict)
 
 
 class TenantChanges(BaseModel):
-    """Fields left out keep their values; `ui_config` and `limits` are replaced as a whole."""
+    """Fields left out keep their values; those with fields of their own are replaced as a whole."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
     name: Name = Field("")
     is_active: bool = Field(default=True, description="operators only")
     ui_config: Looks = Field(default_factory=Looks)
-    fallback_text: Fallback | None = Field(None, description="null: the widget's default text")
+    fallback_text: Fallback | None = Field(None, description="null: a default text")
+    fallback_texts: Fallbacks = Field(default_factory=dict)
     limits: Annotated[dict[str, str], AfterValidator(_check_limits)] = Field(
         default_factory=dict,
         description=f"operators only: {', '.join(OVERRIDES)}, as 30/min or off",
@@ -149,7 +157,7 @@ class TenantChanges(BaseModel):
         """The fields that were sent, as they are stored."""
         values = self.model_dump(include=self.model_fields_set)
         if "ui_config" in values:
-            values["ui_config"] = self.ui_config.model_dump(exclude_none=True)
+            values["ui_config"] = self.ui_config.store()
         return values
 
 
@@ -161,6 +169,7 @@ _SETTERS = {
     "is_active": queries.set_active,
     "ui_config": queries.set_ui_config,
     "fallback_text": queries.set_fallback_text,
+    "fallback_texts": queries.set_fallback_texts,
     "limits": queries.set_limits,
     "retention_days": queries.set_retention_days,
     "identity_mode": queries.set_identity_mode,
@@ -176,6 +185,7 @@ async def add(
     *,
     ui_config: Mapping[str, object] | None = None,
     fallback_text: str | None = None,
+    fallback_texts: Mapping[Language, str] | None = None,
     change: Change = COMMAND_LINE,
 ) -> Tenant:
     allowed = [parse_domain(domain) for domain in domains]
@@ -183,7 +193,13 @@ async def add(
     try:
         async with operators.transaction() as connection:
             await connection.execute(
-                queries.add_tenant, tenant_id, slug, name, ui_config or {}, fallback_text
+                queries.add_tenant,
+                tenant_id,
+                slug,
+                name,
+                ui_config or {},
+                fallback_text,
+                fallback_texts or {},
             )
             for domain in allowed:
                 await _insert_domain(connection, tenant_id, domain)

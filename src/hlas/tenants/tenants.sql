@@ -1,8 +1,8 @@
 -- name: add_tenant
 -- With its budget, whose row is the lock under which the tenant's money is reserved.
 with added as (
-    insert into tenants (id, slug, name, ui_config, fallback_text)
-    values ($1, $2, $3, $4, $5)
+    insert into tenants (id, slug, name, ui_config, fallback_text, fallback_texts)
+    values ($1, $2, $3, $4, $5, $6)
     returning id
 )
 insert into budgets (tenant_id) select id from added
@@ -39,6 +39,9 @@ update tenants set ui_config = $2, updated_at = now() where id = $1
 
 -- name: set_fallback_text
 update tenants set fallback_text = $2, updated_at = now() where id = $1
+
+-- name: set_fallback_texts
+update tenants set fallback_texts = $2, updated_at = now() where id = $1
 
 -- name: set_limits
 update tenants set limits = $2, updated_at = now() where id = $1

@@ -96,8 +96,9 @@ async def add_tenant(
         new.name,
         new.slug,
         new.domains,
-        ui_config=new.ui_config.model_dump(exclude_none=True),
+        ui_config=new.ui_config.store(),
         fallback_text=new.fallback_text,
+        fallback_texts=new.fallback_texts,
         change=access.change,
     )
     headers = {"Location": f"/admin/tenants/{added.slug}"}
@@ -127,7 +128,7 @@ async def update_tenant(
     expected: IfMatch,
     changes: Annotated[TenantChanges, Depends(read_body(TenantChanges))],
 ) -> Response:
-    """Fields left out keep their values; `ui_config` and `limits` are replaced as a whole."""
+    """Fields left out keep their values; those with fields of their own are replaced as a whole."""
     if changes.model_fields_set & OPERATORS_ONLY:
         access.require_operator()
     changed = await tenants.update(

@@ -209,10 +209,10 @@ async def attempt(work: Awaitable[object]) -> str | None:
 
 
 def explain(error: ValidationError) -> dict[str, str]:
-    """A message for each invalid field, about its first problem."""
+    """A message for each invalid field, about its first problem; fields of a field have a dot."""
     found: dict[str, str] = {}
     for problem in error.errors(include_url=False, include_input=False):
-        name = str(problem["loc"][0]) if problem["loc"] else ""
+        name = ".".join(part for part in problem["loc"] if isinstance(part, str))
         message = pages.MESSAGES.get(problem["type"]) or pages.FORMS.get(name, "Invalid value.")
         found.setdefault(name, message.format(**problem.get("ctx", {})))
     return found

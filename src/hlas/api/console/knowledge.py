@@ -5,7 +5,7 @@ from uuid import UUID
 from fastapi import Response
 from pydantic import ValidationError
 
-from hlas.agent.knowledge import THRESHOLD
+from hlas.agent.knowledge import look_up
 from hlas.api.admin.knowledge import NewEntry
 from hlas.api.console.access import (
     CONSOLE,
@@ -27,7 +27,6 @@ from hlas.tenants.tenants import Tenant
 
 PAGE = 50
 LONGEST_QUESTION_TRIED = 500
-WORTH_SHOWING = 0.01
 
 
 @router.get("/tenants/{slug}/knowledge")
@@ -48,12 +47,12 @@ async def _list_page(
     problems: dict[str, str] | None = None,
 ) -> Response:
     shown, following = await entries.page_entries(visit.database, tenant.id, parse_id(after), PAGE)
-    matches = []
+    finding = None
     if ask and "\0" not in ask:
         detected = language.detect(ask) or "en"
         services: Services = visit.request.app.state.services
-        ranked = await services.agent.means.ranker.rank(str(tenant.id), ask, detected)
-        matches = [match for match in ranked if match.confidence >= WORTH_SHOWING]
+        ranker = services.agent.means.ranker
+        finding = await look_up(ranker, str(tenant.id), ask, detected)
     return visit.page(
         "knowledge.html",
         status,
@@ -61,8 +60,7 @@ async def _list_page(
         entries=shown,
         following=following,
         ask=ask,
-        matches=matches,
-        threshold=THRESHOLD,
+        finding=finding,
         form=form or {},
         problems=problems or {},
     )

@@ -22,6 +22,7 @@ from hlas.api.console.access import (
     parse_number,
     router,
 )
+from hlas.knowledge.language import LANGUAGES
 from hlas.limits import Limit
 from hlas.limits.rules import OVERRIDES
 from hlas.services import Services
@@ -123,6 +124,7 @@ def _fill_form(tenant: Tenant) -> Form:
     return {
         "name": tenant.name,
         "fallback_text": tenant.fallback_text or "",
+        **{f"fallback_texts.{code}": text for code, text in tenant.fallback_texts.items()},
         "retention_days": str(tenant.retention_days or ""),
         "identity_mode": tenant.identity_mode,
         "handler": tenant.handler,
@@ -146,11 +148,13 @@ def _list_limits(settings: Settings) -> list[LimitField]:
 
 @router.post("/tenants/{slug}")
 async def change_tenant(visit: Signed, tenant: PathTenant, form: Sent) -> Response:
-    """Change name, fallback answer and retention; operators also limits and the active state."""
+    """Change name, fallback answers and retention; operators also limits and the active state."""
     days = form.get("retention_days", "").strip()
+    fallbacks = {code: form.get(f"fallback_texts.{code}", "").strip() for code in LANGUAGES}
     given: dict[str, object] = {
         "name": form.get("name", ""),
         "fallback_text": form.get("fallback_text", "").strip() or None,
+        "fallback_texts": {code: text for code, text in fallbacks.items() if text},
         "retention_days": parse_number(days) if days else None,
     }
     given |= {name: form[name] for name in ("identity_mode", "handler") if name in form}

@@ -49,15 +49,20 @@ for (const field of counted) {
 /** Shows every change of the form in the preview frame. @param {HTMLFormElement} form */
 function preview(form) {
   const frame = /** @type {HTMLIFrameElement} */ (document.getElementById("preview"));
+  const page = /** @type {HTMLSelectElement} */ (document.getElementById("page-language"));
   /** @type {ReturnType<typeof setTimeout>} */
   let timer;
 
   function show() {
     /** @type {Record<string, string>} */
     const looks = {};
+    const { value: language } = page;
+    // The texts of a language come last, and take the place of the others.
     for (const [name, value] of new FormData(form)) {
-      if (!/^(form_token|revision)$/.test(name) && `${value}`.trim()) looks[name] = `${value}`.trim();
+      const own = name.replace(`texts.${language}.`, "");
+      if (!/^(form_token|revision|texts\..*)$/.test(own) && `${value}`.trim()) looks[own] = `${value}`.trim();
     }
+    looks.language ??= language;
     // The frame has an opaque origin, so "*" is needed; the looks are not secret.
     frame.contentWindow?.postMessage(looks, "*");
   }
@@ -77,6 +82,7 @@ function preview(form) {
     clearTimeout(timer);
     timer = setTimeout(show, 250);
   });
+  page.addEventListener("change", show);
   addEventListener("message", (event) => {
     if (event.source === frame.contentWindow && event.data === "ready") show();
   });
