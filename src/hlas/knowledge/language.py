@@ -25,7 +25,12 @@ CZECH = frozenset(
     po pod podle pokud potrebuji potrebujeme potrebuju pouze pred pri pro proc prosim proto protoze
     s se si sve svoji svou svuj ta tady tak take taky takze tam te tedy ten tento teto ti tim to
     tobe toho tohle toto tu tuto ty u uz v vam vami vas vase vasem vasi ve vsak vsechno vsechny vy
-    z za zda zde zdravim ze chceme chcete chci chtel chtela chteli
+    z za zda zde zdravim ze nemate nema neni nejsou nejsem sebou sebe tomu nej pak vubec at byste mu
+    mimo abych abychom vaseho vasemu vasich tom tou proti jestli takove takovy takova vsem jakych
+    jakym jakymi komu nekoho pry kvuli takhle jenom pres nejak vsak mel mela meli byly byvaji byva
+    nechci nechceme nemohu nemuzeme nelze lze jdu bys aha teda mne nich nej nemusim nemusi musime
+    ktereho kterych kterem kterymi nejakou nejakeho sam sama sami by tento tato toto techto tech
+    potom protoze prece asi skoro celkem zrovna vlastne treba prave chceme chcete chci chtel chtela chteli
     """.split()  # noqa: SIM905  # a paragraph of words reads better than a page of quotes
 )
 ENGLISH = frozenset(

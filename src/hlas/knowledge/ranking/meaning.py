@@ -1,0 +1,31 @@
+"""What is embedded of an entry, so that its meaning can be compared with a question's."""
+
+import re
+
+from hlas.knowledge.entries import Entry
+from hlas.knowledge.ranking.lexicon import to_english
+
+# Bounds the vectors of an entry. A piece is about as long as the model reads.
+MOST_EMBEDDED_WORDINGS = 20
+MOST_PIECES = 8
+LONGEST_PIECE = 800
+
+_SENTENCE_END = re.compile(r"(?<=[.!?])\s+|\n+")
+
+
+def texts_of(entry: Entry) -> list[str]:
+    """What is embedded of an entry: one vector each, the nearest of them counts."""
+    keywords = ", ".join(entry.keywords)
+    heads = [f"{entry.question} {keywords}".strip(), *entry.wordings[:MOST_EMBEDDED_WORDINGS]]
+    pieces = split_pieces(entry.answer)
+    return [to_english(text) for text in (*heads, *(f"{entry.question} {one}" for one in pieces))]
+
+
+def split_pieces(answer: str) -> list[str]:
+    """The answer in pieces that a model takes as a whole, at most MOST_PIECES."""
+    pieces = [""]
+    for sentence in _SENTENCE_END.split(answer[: MOST_PIECES * LONGEST_PIECE]):
+        if pieces[-1] and len(pieces[-1]) + len(sentence) > LONGEST_PIECE:
+            pieces.append("")
+        pieces[-1] = f"{pieces[-1]} {sentence}".strip()
+    return pieces[:MOST_PIECES]
