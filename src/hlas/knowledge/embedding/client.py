@@ -60,9 +60,7 @@ class _State:
 class EmbeddingClient:
     """One for each worker."""
 
-    def __init__(
-        self, database: Database, socket: Path, embedder: Embedder, meter: Meter
-    ) -> None:
+    def __init__(self, database: Database, socket: Path, embedder: Embedder, meter: Meter) -> None:
         self.embedder = embedder
         self._database = database
         self._socket = socket
@@ -136,7 +134,7 @@ class EmbeddingClient:
 
     def _end_push(self, tenant_id: str, task: "asyncio.Task[None]") -> None:
         del self._pushes[tenant_id]
-        # Whoever waited for it has seen the exception; if nobody did, the next question tries again.
+        # If nobody waited for it, the next question tries again.
         if not task.cancelled():
             task.exception()
 

@@ -2,11 +2,11 @@
 
 import asyncio
 import hashlib
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Protocol, TypeAlias
+from typing import Protocol
 
 from hlas.knowledge.embedding.exchange import exchange
 from hlas.knowledge.embedding.protocol import Describe, Embed, ProtocolError

@@ -8,7 +8,7 @@ from hlas.knowledge.embedding.runtime import is_private
 
 
 async def exchange(socket: Path, request: Request, body: bytes = b"") -> tuple[Reply, bytes]:
-    """Raises OSError, EOFError or ProtocolError if there is no answer; the caller limits the time."""
+    """Raises OSError, EOFError or ProtocolError without an answer; the caller limits the time."""
     # In /tmp somebody else may have made the directory.
     if not is_private(socket.parent):
         raise FileNotFoundError

@@ -21,9 +21,9 @@ class Meter(Protocol):
 
 def list_missing(settings: Settings) -> list[str]:
     """The packages of the extra `semantic` that are needed and not installed."""
-    needed = PACKAGES
+    needed = list(PACKAGES)
     if not settings.embedding_model and settings.embedding_model_dir is None:
-        needed += (BUILT_IN_PACKAGE,)
+        needed.append(BUILT_IN_PACKAGE)
     return [name for name in needed if find_spec(name) is None]
 
 

@@ -65,7 +65,7 @@ class Matrix:
             self._stacked = None
 
     def search(self, vector: np.ndarray) -> tuple[list[str], list[float]]:
-        """The nearest entries and their likeness, best first; an entry counts by its best vector."""
+        """The nearest entries and their likeness, best first, each by its best vector."""
         ids, starts, rows = self._stack()
         if not ids:
             return [], []

@@ -40,7 +40,7 @@ class Model:
             self._session = onnxruntime.InferenceSession(
                 str(weights), _make_options(), providers=["CPUExecutionProvider"]
             )
-        except Exception as error:  # the libraries raise types of their own
+        except Exception as error:  # noqa: BLE001  # the libraries raise types of their own
             raise ModelRefused(f"the model cannot be loaded: {type(error).__name__}") from None
         # A text at a time: padding would cost time, and change vectors of int8 models.
         self._tokenizer.no_padding()
@@ -51,7 +51,7 @@ class Model:
     def _measure(self) -> int:
         try:
             dimensions = len(self.embed("ready", is_question=True))
-        except Exception as error:  # the libraries raise types of their own
+        except Exception as error:  # noqa: BLE001  # the libraries raise types of their own
             raise ModelRefused(f"the model does not work: {type(error).__name__}") from None
         if not 1 < dimensions <= MOST_DIMENSIONS:
             raise ModelRefused(f"the model has vectors of {dimensions} numbers")

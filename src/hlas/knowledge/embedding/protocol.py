@@ -6,7 +6,7 @@ Vectors are float16, one after another. The first field of a head is the name of
 import asyncio
 import struct
 from dataclasses import dataclass, fields
-from typing import Literal, TypeAlias, TypeVar
+from typing import Any, Literal, TypeAlias, TypeVar
 
 import orjson
 
@@ -44,7 +44,7 @@ class Compare:
 
 @dataclass(frozen=True, slots=True)
 class Put:
-    """Vectors of a tenant that changed after `since`, up to `until`; `counts` are for each entry."""
+    """Vectors that changed after `since`, up to `until`; an entry has as many as its count."""
 
     tenant: str
     model: str
@@ -131,7 +131,7 @@ async def read_reply(reader: asyncio.StreamReader) -> tuple[Reply, bytes]:
     return _build(Reply, values), body
 
 
-def _build(kind: type[Head], values: list[object]) -> Head:
+def _build(kind: type[Head], values: list[Any]) -> Head:
     expected = fields(kind)
     if len(values) != len(expected):
         raise ProtocolError

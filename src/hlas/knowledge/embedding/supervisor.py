@@ -6,7 +6,6 @@ dies or hangs. When the holder goes, the process goes with it, and another worke
 
 import asyncio
 import os
-import signal
 import sys
 from contextlib import suppress
 from dataclasses import dataclass
@@ -68,7 +67,7 @@ class Supervisor:
             log.warning("embedding_unavailable", error=type(error).__name__)
             return
         try:
-            while not lock.acquire():
+            while not lock.acquire():  # noqa: ASYNC110  # the kernel cannot tell us
                 await asyncio.sleep(LOCK_SECONDS)
             self.is_holder = True
             await self._keep_running(directory / runtime.SOCKET)
@@ -91,8 +90,6 @@ class Supervisor:
     async def _run_once(self, socket: Path) -> _End:
         loop = asyncio.get_running_loop()
         started = loop.time()
-        # What another process left.
-        socket.unlink(missing_ok=True)
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
@@ -198,4 +195,4 @@ async def _end(process: asyncio.subprocess.Process) -> None:
 
 def _kill(process: asyncio.subprocess.Process) -> None:
     with suppress(ProcessLookupError):
-        os.kill(process.pid, signal.SIGKILL) if process.returncode is None else None
+        process.kill()

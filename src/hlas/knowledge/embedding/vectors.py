@@ -1,13 +1,15 @@
-"""Makes the vectors of entries that have none, or stale ones, a few entries of a tenant at a time."""
+"""Makes the vectors of entries that have none or stale ones, a few of each tenant at a time."""
 
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from uuid import UUID
 
 from hlas import log
+from hlas.errors import HlasError
 from hlas.knowledge.embedding.embedders import Embedder, Model
 from hlas.knowledge.entries import Entry
 from hlas.knowledge.ranking.meaning import texts_of
@@ -44,9 +46,7 @@ async def measure_progress(database: Database, tenant_id: UUID) -> Progress:
 class VectorMaker:
     """One for each worker; that which has the embedding process does the work."""
 
-    def __init__(
-        self, operators: Database, embedder: Embedder, is_due: Callable[[], bool]
-    ) -> None:
+    def __init__(self, operators: Database, embedder: Embedder, is_due: Callable[[], bool]) -> None:
         self._operators = operators
         self._embedder = embedder
         self._is_due = is_due
@@ -54,7 +54,7 @@ class VectorMaker:
         self._next_scan = 0.0
 
     async def tick(self) -> None:
-        """Make all vectors that are missing. A failure is retried by the caller, later and later."""
+        """Make all vectors that are missing; the caller tries again after a failure."""
         if not self._is_due():
             return
         try:
@@ -86,21 +86,22 @@ class VectorMaker:
             claimed = await self._operators.all(
                 queries.claim_entries, tenant_id, model.name, BATCH_ENTRIES, CLAIM
             )
-            if claimed:
-                await self._make(tenant_id, claimed, model)
+            if claimed and await self._make(tenant_id, claimed, model):
                 made += len(claimed)
                 tenants.append(tenant_id)
         return made
 
-    async def _make(self, tenant_id: UUID, rows: list[Row], model: Model) -> None:
+    async def _make(self, tenant_id: UUID, rows: list[Row], model: Model) -> bool:
+        """Whether they were saved; if not, they are no longer claimed."""
+        is_saved = False
         try:
             vectors = [await self._embed(row, model) for row in rows]
-            if await self._save(tenant_id, rows, vectors, model):
-                return
-        except BaseException:
-            await self._release(tenant_id, rows)
-            raise
-        await self._release(tenant_id, rows)
+            is_saved = await self._save(tenant_id, rows, vectors, model)
+        finally:
+            if not is_saved:
+                with suppress(HlasError):
+                    await self._release(tenant_id, rows)
+        return is_saved
 
     async def _embed(self, row: Row, model: Model) -> list[bytes]:
         texts = texts_of(_make_entry(row), is_english=model.is_english)
