@@ -5,9 +5,9 @@ RUN pip install --no-cache-dir uv==0.13.7
 WORKDIR /build
 # Dependencies first: their layer is cached until the lock file changes.
 COPY pyproject.toml uv.lock hatch_build.py README.md LICENSE ./
-RUN uv sync --frozen --no-dev --no-install-project --extra otel
+RUN uv sync --frozen --no-dev --no-install-project --extra otel --extra semantic
 COPY src src
-RUN uv sync --frozen --no-dev --no-editable --extra otel
+RUN uv sync --frozen --no-dev --no-editable --extra otel --extra semantic
 
 FROM python:3.11-slim
 # A user with a name, which initdb of the embedded database requires.

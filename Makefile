@@ -29,7 +29,7 @@ install-dev: .venv/.installed-dev ## install the tools for tests and lint, too
 
 .venv/.installed: .venv/bin/uv pyproject.toml uv.lock
 	@test ! -e $@ || echo "Bringing .venv up to date"
-	@$(UV) sync --quiet --frozen --inexact --no-dev
+	@$(UV) sync --quiet --frozen --inexact --no-dev --extra semantic
 	@touch $@
 
 .venv/.installed-dev: .venv/.installed tools/install-system-packages

@@ -29,6 +29,8 @@ TaskName = Literal[
     "runs",
     "reservation_cleanup",
     "mcp_cleanup",
+    "embedding",
+    "vectors",
 ]
 TASKS: tuple[TaskName, ...] = get_args(TaskName)
 

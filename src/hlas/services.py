@@ -26,6 +26,9 @@ from hlas.conversations.live import CONNECTIONS as LIVE_CONNECTIONS
 from hlas.errors import HlasError, Unavailable
 from hlas.http.gate import OVERRIDES_SECONDS, Gate
 from hlas.http.streams import OpenStreams
+from hlas.knowledge.embedding.supervisor import Supervisor
+from hlas.knowledge.embedding.vectors import TICK_SECONDS as VECTORS_SECONDS
+from hlas.knowledge.embedding.vectors import VectorMaker
 from hlas.limits import Limiter, MemoryLimiter
 from hlas.observe.incidents import Watch
 from hlas.observe.metrics import SHARE_SECONDS, Metrics
@@ -89,6 +92,7 @@ class Services:
         self.worker = str(uuid_utils.uuid4())
         self.live = Live(self.worker)
         self.streams = OpenStreams(settings, self.metrics)
+        self.supervisor = Supervisor(settings, self.metrics)
         self._logins = Logins.from_settings(settings, database_url)
 
     def _count_incident(self, kind: str) -> None:
@@ -190,6 +194,12 @@ class Services:
             lambda: forget_reservations(operators, pause=REAP_PAUSE_SECONDS),
         )
         every(MCP_CLEANUP_SECONDS, "mcp_cleanup", self.agent.means.toolbox.clean_up)
+        if self.agent.semantic is not None:
+            maker = VectorMaker(
+                operators, self.agent.semantic.embedder, lambda: self.supervisor.is_holder
+            )
+            self.background.start("embedding", self.supervisor.run)
+            every(VECTORS_SECONDS, "vectors", maker.tick)
 
     async def _is_ready(self) -> bool:
         """The database answers and its schema is the one this code needs."""

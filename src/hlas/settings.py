@@ -232,6 +232,17 @@ class Settings(BaseSettings):
     agent_max_history_messages: int = Field(
         20, ge=0, le=50, description="messages of the conversation that a model is given"
     )
+    embedding_model: str = Field(
+        "",
+        description="what compares meanings: the name of a model from `hlas model add` with an "
+        "embeddings endpoint, or off; empty: EMBEDDING_MODEL_DIR or the built-in English model "
+        "(needs the extra semantic)",
+    )
+    embedding_model_dir: Path | None = Field(
+        None,
+        description="directory of an embedding model, with model.onnx and tokenizer.json; empty: "
+        "the built-in English model",
+    )
     outbound_private_hosts: Annotated[
         tuple[str, ...], NoDecode, BeforeValidator(_split), AfterValidator(_check_hosts)
     ] = Field(

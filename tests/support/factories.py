@@ -185,6 +185,8 @@ def make_settings(database_url: str, **overrides: Any) -> Settings:
         "database_url": database_url,
         "widget_session_jwt_secret": log_scan.SECRET,
         "max_connections_ip": 0,
+        # A process of its own for each server would cost more than most tests do.
+        "embedding_model": "off",
         **generous,
         **overrides,
     }

@@ -48,6 +48,8 @@ def environment(database_url: str = "", **variables: str) -> dict[str, str]:
         if name in {"PATH", "HOME", "LANG"} or name.startswith("COV")
     }
     given = {"DATABASE_URL": database_url, "WIDGET_SESSION_JWT_SECRET": log_scan.SECRET}
+    # A process of its own for each server would cost more than most tests do.
+    kept |= {"EMBEDDING_MODEL": "off"}
     return {**kept, **(given if database_url else {}), **variables}
 
 

@@ -22,6 +22,11 @@ from hlas.agent.providers.chat import ChatClient
 from hlas.agent.ranker import CONNECTIONS, STATEMENT_SECONDS, Ranker
 from hlas.agent.tools.toolbox import Toolbox
 from hlas.errors import Unavailable
+from hlas.knowledge.embedding.client import EmbeddingClient
+from hlas.knowledge.embedding.embedders import ProcessEmbedder
+from hlas.knowledge.embedding.installation import Meter as EmbeddingMeter
+from hlas.knowledge.embedding.installation import is_usable
+from hlas.knowledge.embedding.runtime import find_socket
 from hlas.knowledge.language import Language
 from hlas.outbound.client import OutboundClient
 from hlas.settings import ConfigurationError, Settings
@@ -34,7 +39,7 @@ MONEY_CONNECTIONS = 2
 MONEY_STATEMENT_SECONDS = 3.0
 
 
-class Meter(Protocol):
+class Meter(EmbeddingMeter, Protocol):
     """Counts what models and tools do."""
 
     def model_usage(self, input_tokens: int, output_tokens: int, cost: int) -> None: ...
@@ -58,8 +63,16 @@ class Trial:
 class ModelAgent:
     """Answers with the tenant's model if there is one, within limits of steps, time and money."""
 
-    def __init__(self, knowledge: Agent, means: Means, vault: Vault) -> None:
+    def __init__(
+        self,
+        knowledge: Agent,
+        means: Means,
+        vault: Vault,
+        semantic: EmbeddingClient | None = None,
+    ) -> None:
         self.knowledge = knowledge
+        # None: answers are found by their words alone.
+        self.semantic = semantic
         self.means = means
         self.vault = vault
 
@@ -179,9 +192,20 @@ async def open_agent(logins: Logins, settings: Settings, meter: Meter) -> AsyncI
         stack.push_async_callback(client.close)
         outbound = OutboundClient.from_settings(settings)
         stack.push_async_callback(outbound.close)
-        ranker = Ranker(agents)
+        semantic = _open_semantic(settings, agents, meter)
+        if semantic is not None:
+            stack.push_async_callback(semantic.close)
+        ranker = Ranker(agents, semantic)
         toolbox = Toolbox(ranker, operators, vault, outbound, meter)
         stack.push_async_callback(toolbox.close)
         ledger = Ledger(operators, meter)
         means = Means(client, ledger, toolbox, ranker, operators, settings)
-        yield ModelAgent(KnowledgeAgent(ranker), means, vault)
+        yield ModelAgent(KnowledgeAgent(ranker), means, vault, semantic)
+
+
+def _open_semantic(settings: Settings, database: Database, meter: Meter) -> EmbeddingClient | None:
+    """A client of the embedding process of this host, whether it runs or not."""
+    if not is_usable(settings):
+        return None
+    socket = find_socket(settings.data_dir)
+    return EmbeddingClient(database, socket, ProcessEmbedder(socket), meter)

@@ -36,6 +36,21 @@ INCIDENTS = (
     "identity_failures",
     "limit_hits",
 )
+# What became of the wish to compare a question by its meaning; all but ok are ranked without it.
+SEMANTIC = (
+    "ok",
+    "empty",
+    "behind",
+    "syncing",
+    "busy",
+    "timeout",
+    "away",
+    "skipped",
+    "too_large",
+    "other_model",
+    "database",
+    "failed",
+)
 # Incidents about money: a cap is used to 80 %, or used up.
 BUDGETS = ("budget_80", "budget_100")
 NANO = 1_000_000_000
@@ -157,6 +172,17 @@ class Metrics:
         self._tool_calls = self._counter(
             "hlas_tool_calls", "Tools that models called, by outcome", ("outcome",)
         )
+        self._semantic = self._counter(
+            "hlas_semantic", "Questions to be compared by meaning, by outcome", ("outcome",)
+        )
+        for outcome in SEMANTIC:
+            self._semantic.labels(outcome)
+        self._embedding_up = Gauge(
+            "hlas_embedding_up",
+            "Embedding processes that answer, one on each host",
+            registry=self.registry,
+            multiprocess_mode="livesum",
+        )
         self.streams_open = Gauge(
             "hlas_streams_open",
             "Open streams of conversations",
@@ -203,6 +229,12 @@ class Metrics:
 
     def tool_call(self, outcome: str) -> None:
         self._counted[self._tool_calls, outcome] += 1
+
+    def semantic(self, outcome: str) -> None:
+        self._counted[self._semantic, outcome] += 1
+
+    def show_embedding(self, *, is_up: bool) -> None:
+        self._embedding_up.set(is_up)
 
     def first_token(self, seconds: float) -> None:
         self._first_token.observe(seconds)

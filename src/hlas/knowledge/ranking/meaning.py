@@ -13,12 +13,16 @@ LONGEST_PIECE = 800
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+|\n+")
 
 
-def texts_of(entry: Entry) -> list[str]:
-    """What is embedded of an entry: one vector each, the nearest of them counts."""
+def texts_of(entry: Entry, *, is_english: bool = True) -> list[str]:
+    """What is embedded of an entry: one vector each, the nearest of them counts.
+
+    For a model that knows only English, Czech is translated.
+    """
     keywords = ", ".join(entry.keywords)
     heads = [f"{entry.question} {keywords}".strip(), *entry.wordings[:MOST_EMBEDDED_WORDINGS]]
     pieces = split_pieces(entry.answer)
-    return [to_english(text) for text in (*heads, *(f"{entry.question} {one}" for one in pieces))]
+    texts = [*heads, *(f"{entry.question} {one}" for one in pieces)]
+    return [to_english(text) for text in texts] if is_english else texts
 
 
 def split_pieces(answer: str) -> list[str]:

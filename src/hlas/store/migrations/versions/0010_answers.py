@@ -61,17 +61,24 @@ create index ix_knowledge__source_id on knowledge (tenant_id, source_id)
     where source_id is not null;
 
 create table knowledge_vectors (
-    tenant_id uuid   not null,
-    entry_id  uuid   not null,
-    model     text   not null,
+    tenant_id  uuid    not null,
+    entry_id   uuid    not null,
+    model      text    not null,
     -- That of the entry when its vectors were made.
-    version   bigint not null,
-    vectors   bytea  not null,
+    version    bigint  not null,
+    -- Of the same sequence as versions, taken under the same lock: what is read in its order is
+    -- complete.
+    number     bigint  not null,
+    -- Arrays of float16.
+    vectors    bytea[] not null,
+    -- Since when a worker makes them.
+    claimed_at timestamptz,
     constraint pk_knowledge_vectors primary key (tenant_id, entry_id),
     constraint fk_knowledge_vectors__tenant_id_entry_id__knowledge
         foreign key (tenant_id, entry_id)
         references knowledge (tenant_id, id) on delete cascade
 );
+create index ix_knowledge_vectors__number on knowledge_vectors (tenant_id, number);
 
 create table unanswered (
     tenant_id       uuid        not null,
