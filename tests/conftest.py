@@ -4,8 +4,6 @@ import asyncio
 import io
 import os
 import re
-import shutil
-import tempfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -30,22 +28,19 @@ from hlas.store.writer import Writer
 from hlas.visitors.tokens import Session
 from scripted_agent import ScriptedAgent
 
-# No fsync, for speed; tests of durability start their own server.
-FAST = {"fsync": "off", "max_connections": "300"}
+# No fsync, for speed, and little WAL, for memory; tests of durability start their own server.
+FAST = {"fsync": "off", "max_connections": "300", "max_wal_size": "128MB"}
 TEMPLATE = "hlas_template"
 
 
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[embedded.Server]:
-    directory = Path(tempfile.mkdtemp(prefix="hlas-test-"))
-    # As root the server runs as another user, which must be able to enter the directory.
-    directory.chmod(0o711)
-    server = embedded.start(directory, settings=FAST)
-    try:
-        yield server
-    finally:
-        server.stop()
-        shutil.rmtree(directory, ignore_errors=True)
+    with clusters.open_directory(clusters.find_memory()) as directory:
+        server = embedded.start(directory, settings=FAST)
+        try:
+            yield server
+        finally:
+            server.stop()
 
 
 @pytest_asyncio.fixture(scope="session")

@@ -19,7 +19,7 @@ import orjson
 import pytest
 from redis import Redis
 
-from clusters import make_data_dir
+from clusters import find_memory, make_data_dir
 from factories import make_settings, url_of
 from hlas.doctor import checks
 from hlas.doctor.finding import Finding
@@ -253,7 +253,7 @@ async def test_database_away(settings: Settings) -> None:
 
 async def test_healthy(tmp_path: Path) -> None:
     """`hlas serve` as it starts: no problems, exit status 0, and valid JSON."""
-    with make_data_dir() as data_dir:
+    with make_data_dir(find_memory()) as data_dir:
         variables = {"DATA_DIR": str(data_dir)}
         async with serve_process(DATA_DIR=str(data_dir)) as served:
             page = served.url.replace("127.0.0.1", "localhost")

@@ -14,7 +14,7 @@ import orjson
 import pytest
 
 from archives import fingerprint, furnish
-from clusters import cluster_of, is_gone, make_data_dir, open_directory, query
+from clusters import cluster_of, find_memory, is_gone, make_data_dir, open_directory, query
 from hlas.store import backups, embedded, migrations
 from hlas.store.backups import BackupError, Restored
 from hlas.store.db import Database
@@ -27,7 +27,7 @@ from processes import environment, hlas
 @pytest.fixture(scope="module")
 def furnished() -> Iterator[tuple[Path, Path]]:
     """A DATA_DIR with 5 000 messages, and its backup."""
-    with make_data_dir() as data_dir:
+    with make_data_dir(find_memory()) as data_dir:
         asyncio.run(furnish(data_dir, 5000))
         file = data_dir.parent / "hlas.backup"
         assert backups.backup(data_dir, file) > 10_000
@@ -38,7 +38,7 @@ def test_on_another_machine(furnished: tuple[Path, Path]) -> None:
     """Every row, right, policy and owner of the original, restored into an empty directory."""
     data_dir, file = furnished
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
-    with open_directory() as directory:
+    with open_directory(find_memory()) as directory:
         found = backups.restore(directory / "hlas", file)
         assert found == Restored(
             revision=migrations.head(), tenants=1, conversations=200, messages=5000
@@ -200,7 +200,7 @@ def test_rows_from_before_a_bound(furnished: tuple[Path, Path], tmp_path: Path) 
 def test_another_prefix(furnished: tuple[Path, Path]) -> None:
     """The rows of one installation can be restored with another role prefix."""
     _, file = furnished
-    with open_directory() as directory:
+    with open_directory(find_memory()) as directory:
         backups.restore(directory / "hlas", file, prefix="shop")
         with embedded.open_server(directory / "hlas") as server:
             url = backups._url_of(server.superuser_url, "hlas")

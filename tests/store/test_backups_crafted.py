@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from archives import fingerprint, furnish
-from clusters import make_data_dir, query
+from clusters import find_memory, make_data_dir, query
 from hlas.store import backups, embedded
 from hlas.store.backups import BackupError
 
@@ -45,7 +45,7 @@ PLANTED = {
 
 @pytest.fixture(scope="module")
 def furnished() -> Iterator[Path]:
-    with make_data_dir() as data_dir:
+    with make_data_dir(find_memory()) as data_dir:
         asyncio.run(furnish(data_dir, 25))
         yield data_dir
 

@@ -31,10 +31,15 @@ while True:
 """
 
 
+# A file system in memory, where a database is cloned in a tenth of the time.
+MEMORY = Path("/dev/shm")
+MEMORY_BYTES = 2 << 30
+
+
 @contextmanager
-def open_directory() -> Iterator[Path]:
+def open_directory(parent: Path | None = None) -> Iterator[Path]:
     """Make pytest's directories accessible: root's server runs as another user."""
-    path = Path(tempfile.mkdtemp(prefix="hlas-test-"))
+    path = Path(tempfile.mkdtemp(prefix="hlas-test-", dir=parent))
     path.chmod(0o711)
     try:
         yield path
@@ -42,10 +47,17 @@ def open_directory() -> Iterator[Path]:
         shutil.rmtree(path)
 
 
+def find_memory() -> Path | None:
+    """The file system in memory if it has room for the servers of all test processes."""
+    if not MEMORY.is_dir() or not os.access(MEMORY, os.W_OK):
+        return None
+    return MEMORY if shutil.disk_usage(MEMORY).free >= MEMORY_BYTES else None
+
+
 @contextmanager
-def make_data_dir() -> Iterator[Path]:
+def make_data_dir(parent: Path | None = None) -> Iterator[Path]:
     """A DATA_DIR with a cluster; every process that is left on it is stopped at the end."""
-    with open_directory() as directory:
+    with open_directory(parent) as directory:
         data_dir = directory / "hlas"
         embedded.start(data_dir).stop()
         try:

@@ -5,13 +5,13 @@ import io
 import itertools
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 import httpx
 import orjson
-from uvicorn import Server
+from uvicorn import Config, Server
 
 import log_scan
 from hlas import log
@@ -104,6 +104,35 @@ def free_port() -> int:
         return port
 
 
+class PromptServer(Server):
+    """uvicorn's takes 0.2 s to stop, because it looks every 0.1 s whether there is more to do."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__(config)
+        self._stopped = asyncio.Event()
+
+    def stop(self) -> None:
+        self.should_exit = True
+        self._stopped.set()
+
+    async def main_loop(self) -> None:
+        for counter in itertools.count():
+            if await self.on_tick(counter):
+                return
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._stopped.wait(), timeout=0.1)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        for listener in self.servers:
+            listener.close()
+        for connection in list(self.server_state.connections):
+            connection.shutdown()
+        async with asyncio.timeout(self.config.timeout_graceful_shutdown):
+            while self.server_state.connections or self.server_state.tasks:  # noqa: ASYNC110  # uvicorn has no event for it
+                await asyncio.sleep(0.002)
+        await self.lifespan.shutdown()
+
+
 @asynccontextmanager
 async def serve_app(settings: Settings, logs: io.BytesIO, port: int = 0) -> AsyncIterator[Live]:
     """Run the application as in production, but in this event loop."""
@@ -111,8 +140,7 @@ async def serve_app(settings: Settings, logs: io.BytesIO, port: int = 0) -> Asyn
     listener = socket.socket(proto=socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     listener.bind(("127.0.0.1", port))
-    server = Server(http_server.config(app))
-    server.install_signal_handlers = lambda: None  # type: ignore[attr-defined]  # older uvicorn
+    server = PromptServer(http_server.config(app))
     task = asyncio.create_task(server._serve([listener]))
     while not server.started:
         assert not task.done(), task.exception()
@@ -124,7 +152,7 @@ async def serve_app(settings: Settings, logs: io.BytesIO, port: int = 0) -> Asyn
         base_url=url, timeout=20, limits=limits, event_hooks=hooks
     ) as client:
         yield Live(url, app, logs, client)
-    server.should_exit = True
+    server.stop()
     await task
     listener.close()
 
