@@ -8,8 +8,10 @@ from typing import NamedTuple
 
 import orjson
 
+from hlas.knowledge import entries
 from hlas.store.db import Database
 from hlas.tenants import tenants
+from questions import ask_in_vain
 
 
 class Outcome(NamedTuple):
@@ -81,3 +83,28 @@ async def test_errors_are_one_line(database_url: str, operators: Database, tmp_p
     row = await operators.one("select count(*) as n from knowledge")
     assert row is not None
     assert row["n"] == 0
+
+
+async def test_unanswered(database_url: str, operators: Database) -> None:
+    """Unanswered questions are listed in groups, answered, added to an entry and dismissed."""
+    shop = await tenants.add(operators, "Shop", "shop", [])
+    for text in ("Sauna?", "Is there a sauna?", "Is there a pool?", "asdf"):
+        await ask_in_vain(operators, str(shop.id), text)
+
+    async def ask(*arguments: str) -> Outcome:
+        return await hlas(database_url, "knowledge", "unanswered", *arguments)
+
+    listed = await ask("--tenant", "shop", "--json")
+    sauna, nonsense, pool = orjson.loads(listed.out)
+    assert (sauna["question"], sauna["count"]) == ("Is there a sauna?", 2)
+    answered = await ask("answer", sauna["id"], "Yes.", "--tenant", "shop", "--json")
+    entry_id = orjson.loads(answered.out)["entry_id"]
+    worded = await ask("add-wording", pool["id"], entry_id, "--tenant", "shop")
+    assert worded == (0, f"shop: entry {entry_id} answers 1 question.\n", "")
+    [entry] = await entries.list_entries(operators, shop.id)
+    assert (entry.question, entry.wordings) == ("Is there a sauna?", ("Sauna?", "Is there a pool?"))
+    dismissed = await ask("dismiss", nonsense["id"], "--tenant", "shop")
+    assert dismissed == (0, "shop: 1 question dismissed.\n", "")
+    assert (await ask("--tenant", "shop")).out == "No unanswered questions.\n"
+    again = await ask("dismiss", nonsense["id"], "--tenant", "shop")
+    assert again == (1, "", f"hlas: there is no open question {nonsense['id']}\n")

@@ -10,6 +10,7 @@ import typer
 from hlas.cli import imports
 from hlas.cli.database import AsJson, show, with_operators
 from hlas.cli.imports import Tenant, find_tenant_id
+from hlas.cli.unanswered import unanswered
 from hlas.errors import TenantError
 from hlas.knowledge import entries, files
 from hlas.knowledge.entries import LONGEST_SEARCH, Kind, StoredEntry
@@ -23,6 +24,7 @@ knowledge.command("import")(imports.import_sources)
 knowledge.command("refresh")(imports.refresh_sources)
 knowledge.command("sources")(imports.list_sources)
 knowledge.command("remove-source")(imports.remove_source)
+knowledge.add_typer(unanswered, name="unanswered")
 
 Named = Annotated[str | None, typer.Argument(metavar="SLUG", help="The tenant's slug.")]
 Same = Annotated[str | None, typer.Option(metavar="SLUG", help="The same.")]

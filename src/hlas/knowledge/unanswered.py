@@ -49,6 +49,33 @@ class OpenGroup:
     group: Group
     suggestion: Match | None
 
+    def describe(self) -> dict[str, object]:
+        """As clients see it."""
+        group, best = self.group, self.suggestion
+        return {
+            "id": group.id,
+            "question": group.title,
+            "wordings": group.wordings,
+            "count": len(group.questions),
+            "last_asked_at": group.last_asked_at,
+            "reasons": group.count_reasons(),
+            "questions": [
+                {
+                    "conversation_id": one.conversation_id,
+                    "seq": one.seq,
+                    "reason": one.reason,
+                    "asked_at": one.asked_at,
+                }
+                for one in group.questions[: groups.MOST_QUESTIONS]
+            ],
+            "suggestion": best
+            and {
+                "entry_id": best.entry_id,
+                "question": best.question,
+                "confidence": round(best.confidence, 2),
+            },
+        }
+
 
 @dataclass(frozen=True, slots=True)
 class Page:
@@ -144,6 +171,12 @@ def find_group(found: Sequence[Group], question_id: str) -> Group | None:
         if any(question.id == question_id for question in group.questions):
             return group
     return None
+
+
+def list_places(group: Group) -> list[Place]:
+    """What one change resolves; the rest of a larger group stays open."""
+    shown = group.questions[: groups.MOST_QUESTIONS]
+    return [Place(question.conversation_id, question.seq) for question in shown]
 
 
 async def suggest(shown: Sequence[Group], search: Search) -> dict[str, Match]:

@@ -1,9 +1,8 @@
 """Questions that a tenant's knowledge did not answer, and what is done about them."""
 
-from collections.abc import Sequence
 from datetime import datetime
 from functools import partial
-from typing import Annotated, Self
+from typing import Annotated
 from uuid import UUID
 
 from fastapi import Depends, Query, Request, Response
@@ -16,7 +15,7 @@ from hlas.api.documentation import problems, takes
 from hlas.knowledge import unanswered
 from hlas.knowledge.entries import MOST_WORDINGS, StoredEntry
 from hlas.knowledge.groups import MOST_QUESTIONS
-from hlas.knowledge.unanswered import OpenGroup, Place, Reason, Search
+from hlas.knowledge.unanswered import Place, Reason, Search
 from hlas.services import Services
 
 CURSOR = r"^[0-9]{1,9}\.[0-9]{1,20}_[0-9a-f-]{36}\.[0-9]{1,10}$"
@@ -64,6 +63,7 @@ class Suggestion(BaseModel):
 
 
 class UnansweredGroup(BaseModel):
+    id: str = Field(description="that of its newest question")
     question: str = Field(description="the most typical wording")
     wordings: list[str] = Field(description="up to 20 others")
     count: int
@@ -71,32 +71,6 @@ class UnansweredGroup(BaseModel):
     reasons: dict[Reason, int]
     questions: list[AskedQuestion] = Field(description="the newest 200, newest first")
     suggestion: Suggestion | None = Field(description="the entry that comes closest")
-
-    @classmethod
-    def describe(cls, found: OpenGroup) -> Self:
-        group, best = found.group, found.suggestion
-        return cls(
-            question=group.title,
-            wordings=list(group.wordings),
-            count=len(group.questions),
-            last_asked_at=group.last_asked_at,
-            reasons=group.count_reasons(),
-            questions=[
-                AskedQuestion(
-                    conversation_id=one.conversation_id,
-                    seq=one.seq,
-                    reason=one.reason,
-                    asked_at=one.asked_at,
-                )
-                for one in group.questions[:MOST_QUESTIONS]
-            ],
-            suggestion=best
-            and Suggestion(
-                entry_id=UUID(best.entry_id),
-                question=best.question,
-                confidence=round(best.confidence, 2),
-            ),
-        )
 
 
 class UnansweredGroups(BaseModel):
@@ -131,11 +105,7 @@ async def list_unanswered(
     found = await unanswered.page_groups(
         access.database, tenant.id, search, page.cursor, page.limit
     )
-    return answer_page("groups", _describe(found.groups), found.next_cursor)
-
-
-def _describe(found: Sequence[OpenGroup]) -> list[dict[str, object]]:
-    return [UnansweredGroup.describe(one).model_dump() for one in found]
+    return answer_page("groups", [one.describe() for one in found.groups], found.next_cursor)
 
 
 @router.post(
