@@ -27,6 +27,7 @@ from hlas.errors import HlasError, Unavailable
 from hlas.http.gate import OVERRIDES_SECONDS, Gate
 from hlas.http.streams import OpenStreams
 from hlas.limits import Limiter, MemoryLimiter
+from hlas.knowledge.imports.reading import Desk
 from hlas.observe.incidents import Watch
 from hlas.observe.metrics import SHARE_SECONDS, Metrics
 from hlas.observe.shared import Shared
@@ -82,6 +83,7 @@ class Services:
         self.vault = Vault.from_settings(settings)
         # Connects when it is used first.
         self.outbound = OutboundClient.from_settings(settings)
+        self.import_desk = Desk(settings.outbound_private_hosts)
         self.limiter = self._make_limiter()
         self.gate = Gate(settings, self.limiter, self.metrics)
         self.readiness = Shared(self._is_ready)
