@@ -30,6 +30,7 @@ from hlas.knowledge.embedding.supervisor import Supervisor
 from hlas.knowledge.embedding.vectors import TICK_SECONDS as VECTORS_SECONDS
 from hlas.knowledge.embedding.vectors import VectorMaker
 from hlas.limits import Limiter, MemoryLimiter
+from hlas.knowledge.imports.reading import Desk
 from hlas.observe.incidents import Watch
 from hlas.observe.metrics import SHARE_SECONDS, Metrics
 from hlas.observe.shared import Shared
@@ -85,6 +86,7 @@ class Services:
         self.vault = Vault.from_settings(settings)
         # Connects when it is used first.
         self.outbound = OutboundClient.from_settings(settings)
+        self.import_desk = Desk(settings.outbound_private_hosts)
         self.limiter = self._make_limiter()
         self.gate = Gate(settings, self.limiter, self.metrics)
         self.readiness = Shared(self._is_ready)

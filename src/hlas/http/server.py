@@ -19,12 +19,15 @@ from hlas import errors
 from hlas.errors import HeadersTooLarge, InvalidHttp
 from hlas.http.answer import Stream
 from hlas.http.asgi import REQUEST
+from hlas.http.body import UPLOADS
 from hlas.http.connections import Connections
 from hlas.http.lane import Exchange, Lane
 from hlas.http.request import Request, is_ambiguous
 from hlas.http.transport import Transport
 
 READ_SECONDS = 10.0
+# For documents that administrators upload.
+UPLOAD_SECONDS = 60.0
 SWEEP_SECONDS = 1.0
 HEADER_BYTES = 32 * 1024
 KEEP_ALIVE_SECONDS = 20.0
@@ -162,6 +165,8 @@ class Connection(HttpToolsProtocol):
 
     def _apply(self, request: Request) -> None:
         """Let the application have a request: what uvicorn does before and after its headers."""
+        if self._reading_since is not None and UPLOADS.fullmatch(request.path):
+            self._reading_since += UPLOAD_SECONDS - READ_SECONDS
         begun = self.url, self.headers, self.expect_100_continue
         super().on_message_begin()
         self.url, self.headers, self.expect_100_continue = begun

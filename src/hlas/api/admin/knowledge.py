@@ -5,11 +5,14 @@ from uuid import UUID
 
 from fastapi import Depends, Query, Response
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
+from pydantic_core import PydanticCustomError
 
 from hlas.api.admin.access import (
+    Access,
     Admin,
     IfMatch,
     Page,
+    Parameters,
     PathTenant,
     answer,
     answer_page,
@@ -22,21 +25,38 @@ from hlas.knowledge.entries import (
     LONGEST_ANSWER,
     LONGEST_KEYWORD,
     LONGEST_QUESTION,
+    LONGEST_SEARCH,
+    LONGEST_URL,
     MOST_KEYWORDS,
+    MOST_WORDINGS,
     Entry,
+    Kind,
     StoredEntry,
 )
+from hlas.knowledge.files import Format, export, is_url
 from hlas.knowledge.language import Language
 from hlas.payloads import one_line, storable
+from hlas.tenants.tenants import Tenant
 
 
 def _trim(longest: int) -> StringConstraints:
     return StringConstraints(strip_whitespace=True, min_length=1, max_length=longest)
 
 
+def _check_url(value: str) -> str:
+    if value and not is_url(value):
+        raise PydanticCustomError("invalid_url", "not an http or https address")
+    return value
+
+
 Question = Annotated[str, _trim(LONGEST_QUESTION), AfterValidator(one_line)]
 Answer = Annotated[str, _trim(LONGEST_ANSWER), AfterValidator(storable)]
 Keyword = Annotated[str, _trim(LONGEST_KEYWORD), AfterValidator(one_line)]
+Url = Annotated[
+    str,
+    StringConstraints(strip_whitespace=True, max_length=LONGEST_URL),
+    AfterValidator(_check_url),
+]
 
 
 class NewEntry(BaseModel):
@@ -46,9 +66,23 @@ class NewEntry(BaseModel):
     answer: Answer
     keywords: list[Keyword] = Field(default_factory=list, max_length=MOST_KEYWORDS)
     language: Language | None = Field(None, description="null: any language")
+    kind: Kind = Field("answer", description="a passage is prose under a heading")
+    wordings: list[Question] = Field(
+        default_factory=list, max_length=MOST_WORDINGS, description="other ways to ask the same"
+    )
+    url: Url = Field("", description="the page to which visitors are led")
 
     def entry(self) -> Entry:
-        return Entry(self.question, self.answer, tuple(self.keywords), self.language)
+        return Entry(
+            self.question,
+            self.answer,
+            tuple(self.keywords),
+            self.language,
+            self.kind,
+            # The question itself, or a wording twice, adds nothing.
+            tuple(dict.fromkeys(one for one in self.wordings if one != self.question)),
+            self.url,
+        )
 
 
 class Entries(BaseModel):
@@ -58,6 +92,15 @@ class Entries(BaseModel):
 
 class EntriesPage(Page):
     cursor: UUID | None = Field(None, description="a `next_cursor`")
+    search: Annotated[str, AfterValidator(storable)] = Field(
+        "", max_length=LONGEST_SEARCH, description="only entries that contain all of these words"
+    )
+    kind: Kind | None = None
+    source: UUID | None = Field(None, description="only entries of this source")
+
+
+class Export(Parameters):
+    format: Format = "md"
 
 
 @router.get(
@@ -70,9 +113,44 @@ async def list_entries(
     access: Admin, tenant: PathTenant, page: Annotated[EntriesPage, Query()]
 ) -> Response:
     found, cursor = await knowledge.page_entries(
-        access.database, tenant.id, page.cursor, page.limit
+        access.database,
+        tenant.id,
+        page.cursor,
+        page.limit,
+        search=page.search,
+        kind=page.kind,
+        source_id=page.source,
     )
     return answer_page("entries", found, cursor)
+
+
+# Before the routes of an entry, whose id would be "export".
+@router.get(
+    "/tenants/{slug}/knowledge/export",
+    response_class=Response,
+    summary="Export a tenant's knowledge as a file",
+    responses={
+        200: {"content": {"text/markdown": {}, "text/csv": {}}},
+        **problems(404, 422),
+    },
+)
+async def export_entries(
+    access: Admin, tenant: PathTenant, wanted: Annotated[Export, Query()]
+) -> Response:
+    """Markdown or CSV; imported again, it gives the same entries."""
+    return await answer_export(access, tenant, wanted.format)
+
+
+async def answer_export(access: Access, tenant: Tenant, form: Format) -> Response:
+    found = await knowledge.list_entries(access.database, tenant.id)
+    return Response(
+        export([one.entry for one in found], form),
+        headers={
+            "Cache-Control": "no-store",
+            "Content-Disposition": f'attachment; filename="{tenant.slug}-knowledge.{form}"',
+        },
+        media_type="text/csv" if form == "csv" else "text/markdown",
+    )
 
 
 @router.post(

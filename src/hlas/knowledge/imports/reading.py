@@ -14,7 +14,7 @@ from typing import Literal, TypeAlias
 
 import orjson
 
-from hlas.errors import DocumentTooSlow, UnreadableSource
+from hlas.errors import DocumentTooSlow, ImportBusy, UnreadableSource
 from hlas.knowledge.entries import Entry
 from hlas.knowledge.imports import Limits, digest_entries
 from hlas.knowledge.language import Language
@@ -22,10 +22,15 @@ from hlas.knowledge.language import Language
 SourceKind: TypeAlias = Literal["file", "page", "site"]
 Progress: TypeAlias = Callable[[int], None]
 
-SECONDS = 60.0
+SECONDS = 30.0
 # On top of those of a crawl: to start, and to write the result.
-SPARE_SECONDS = 15.0
+SPARE_SECONDS = 10.0
+# In a worker, for its administrators. Proxies give up a request after 60 s.
+MOST_AT_ONCE = 2
+BRIEFLY = Limits(pages=25, seconds=35.0, page_seconds=10.0)
 LARGEST_LINE = 64 * 2**20
+# What can be imported, by the end of its name.
+SUFFIXES = (".html", ".htm", ".pdf", ".docx", ".md", ".csv", ".txt")
 # Nothing else of our environment is needed, least of all its secrets.
 ENVIRONMENT = ("PATH", "PYTHONPATH", "SSL_CERT_FILE", "SSL_CERT_DIR", "HTTPS_CA_BUNDLE", "TZ")
 
@@ -64,6 +69,23 @@ class Reading:
     @property
     def digest(self) -> str:
         return digest_entries(self.entries)
+
+
+class Desk:
+    """Where a worker's administrators have documents read: few at a time, one for a tenant."""
+
+    def __init__(self, private_hosts: Sequence[str]) -> None:
+        self._private_hosts = tuple(private_hosts)
+        self._tenants: set[str] = set()
+
+    async def read(self, tenant_id: str, job: Job, data: bytes = b"") -> Reading:
+        if tenant_id in self._tenants or len(self._tenants) >= MOST_AT_ONCE:
+            raise ImportBusy
+        self._tenants.add(tenant_id)
+        try:
+            return await read(replace(job, private_hosts=self._private_hosts), data)
+        finally:
+            self._tenants.discard(tenant_id)
 
 
 async def read(job: Job, data: bytes = b"", on_page: Progress = lambda _pages: None) -> Reading:

@@ -1,7 +1,7 @@
 """Fetches pages and websites again, and takes what has changed in them."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from uuid import UUID
 
 from hlas.errors import NotRefreshable, UnreadableSource
@@ -26,30 +26,31 @@ class Refreshed:
     error: str = ""
 
 
-async def fetch(
-    database: Database,
-    tenant_id: UUID,
-    source: Source,
-    limits: Limits,
-    private_hosts: Sequence[str],
-    on_page: Progress = lambda _pages: None,
-) -> Reading:
-    """What the source contains now."""
+async def make_job(database: Database, tenant_id: UUID, source: Source, limits: Limits) -> Job:
+    """What has to be read again."""
     if source.kind == "file":
         raise NotRefreshable(f"{source.location}: a file cannot be refreshed; import it again")
     stored, _ = await entries.page_entries(
         database, tenant_id, None, MOST_ENTRIES, source_id=source.id
     )
-    job = Job(
-        source.kind,
-        source.location,
-        source.language,
-        limits,
-        # A source without entries is known, too: a page that is gone is no error then.
-        known=tuple(sorted({one.url for one in stored if one.url} | {source.location})),
-        private_hosts=tuple(private_hosts),
-    )
-    return await reading.read(job, on_page=on_page)
+    # The source itself, too, where it has no entries: a page that is gone is no error then.
+    known = {one.url for one in stored if one.url} | {source.location}
+    return Job(source.kind, source.location, source.language, limits, known=tuple(sorted(known)))
+
+
+async def take(
+    database: Database,
+    tenant_id: UUID,
+    source: Source,
+    read: Reading,
+    change: Change = COMMAND_LINE,
+) -> Imported:
+    """Save what has changed."""
+    if read.digest == source.digest:
+        await sources.touch(database, tenant_id, source.id)
+        return Imported(source.location, unchanged=source.entries)
+    [imported] = await sources.save(database, tenant_id, [Part(read)], change, REFRESH)
+    return imported
 
 
 async def refresh(
@@ -57,19 +58,14 @@ async def refresh(
     tenant_id: UUID,
     source: Source,
     private_hosts: Sequence[str],
-    change: Change = COMMAND_LINE,
-    limits: Limits | None = None,
     on_page: Progress = lambda _pages: None,
 ) -> Refreshed:
     """Fetch a source and save what has changed; if it cannot be fetched, nothing changes."""
     try:
-        read = await fetch(database, tenant_id, source, limits or Limits(), private_hosts, on_page)
+        job = await make_job(database, tenant_id, source, Limits())
+        job = replace(job, private_hosts=tuple(private_hosts))
+        read = await reading.read(job, on_page=on_page)
     except (UnreadableSource, NotRefreshable) as error:
         return Refreshed(source.location, error=str(error))
-    if read.digest == source.digest:
-        await sources.touch(database, tenant_id, source.id)
-        imported = Imported(source.location, unchanged=source.entries)
-    else:
-        parts = [Part(read)]
-        [imported] = await sources.save(database, tenant_id, parts, change, REFRESH)
+    imported = await take(database, tenant_id, source, read)
     return Refreshed(source.location, imported, read.warnings)
