@@ -19,7 +19,7 @@ from scripted_model import ScriptedModel
 QUESTIONS = demo.HERE / "questions.jsonl"
 RIGHT = '{"question": "repeat It costs 99 crowns [1].", "words": ["crowns"], "kind": "price"}'
 WRONG = '{"question": "repeat It costs 99 crowns [1].", "words": ["pounds"]}'
-COUNTS = r"(\d+) questions: (\d+) right \(\d+%\), (\d+) wrong, (\d+) unanswered\."
+COUNTS = r"(\d+) questions: (\d+) right \(\d+%\), (\d+) offered, (\d+) wrong, (\d+) unanswered\."
 LATENCY = re.compile(r"latency p50 \d+ ms, p95 \d+ ms\.")
 
 Run: TypeAlias = Callable[..., tuple[int, str, str]]
@@ -40,17 +40,22 @@ async def test_demo(run: Run, operators: Database) -> None:
     await demo.load_demo(operators, made.id)
     code, out, _ = run(str(QUESTIONS), "--tenant", "shop")
     assert code == 0
-    first, second, *missed = out.splitlines()
+    summary, *rest = out.split("\n\n")
+    first, second = summary.splitlines()
     counts = re.fullmatch(COUNTS, first)
     assert counts is not None
-    right, wrong, unanswered = map(int, counts.groups()[1:])
-    assert int(counts[1]) == right + unanswered == len(QUESTIONS.read_text().splitlines())
+    right, offered, wrong, unanswered = map(int, counts.groups()[1:])
+    asked = len(QUESTIONS.read_text().splitlines())
+    assert int(counts[1]) == right + offered + unanswered == asked
     # On a busy machine a search may take too long, and is skipped.
     assert (right >= 13, wrong) == (True, 0)
     assert second.startswith("Cost $0.00; ")
     assert LATENCY.search(second)
-    # An empty line and the header come before those that were missed.
-    assert len(missed) == (2 + unanswered if unanswered else 0)
+    kinds, *missed = (part.splitlines() for part in rest)
+    assert kinds[0].split() == ["kind", "right", "offered", "wrong", "unanswered"]
+    assert sum(int(count) for line in kinds[1:] for count in line.split()[1:]) == asked
+    # A header comes before those that were missed.
+    assert sum(len(part) - 1 for part in missed) == offered + unanswered
 
 
 async def test_output(run: Run, operators: Database, tmp_path: Path) -> None:
@@ -67,11 +72,15 @@ async def test_output(run: Run, operators: Database, tmp_path: Path) -> None:
         assert len(provider.requests) == 4
     code, out, err = text
     assert (code, err) == (0, "")
-    first, second, *missed = out.splitlines()
-    assert first == "2 questions: 1 right (50%), 1 wrong, 0 unanswered."
+    first, second, *rest = out.splitlines()
+    assert first == "2 questions: 1 right (50%), 0 offered, 1 wrong, 0 unanswered."
     assert re.match(r"Cost \$\d\.\d{4}; ", second)
     assert LATENCY.search(second)
-    assert missed == [
+    assert rest == [
+        "",
+        "kind  right offered wrong unanswered",
+        "price     1       0     0          0",
+        "-         0       0     1          0",
         "",
         "verdict     source     question",
         "wrong       agent      repeat It costs 99 crowns [1].",
@@ -102,6 +111,16 @@ async def test_errors(run: Run, operators: Database, tmp_path: Path) -> None:
     code, out, err = run("good.jsonl", "--tenant", "nobody")
     assert (code, out) == (1, "")
     assert err == "hlas: there is no tenant 'nobody'; `hlas tenant list` shows all\n"
+    (tmp_path / "other.jsonl").write_text('{"question": "a", "expected_entry": "hours"}\n')
+    (tmp_path / "names.jsonl").write_text('{"id": "hours"}\n')
+    code, out, err = run("other.jsonl", "--tenant", "shop")
+    assert (code, out) == (1, "")
+    assert err == (
+        "hlas: the tenant has no entry 'hours', nor any other that other.jsonl expects; "
+        "--entries FILE says what a file calls the entries\n"
+    )
+    code, out, err = run("other.jsonl", "--tenant", "shop", "--entries", "names.jsonl")
+    assert err == "hlas: names.jsonl, line 1: question: Field required\n"
     code, out, _ = run("good.jsonl")
     assert (code, out) == (2, "")
     assert await operators.all("select 1 from evaluations") == []

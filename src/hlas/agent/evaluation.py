@@ -192,7 +192,8 @@ async def evaluate(
     expected = {name for case in cases for name in case.entries}
     if expected and expected.isdisjoint(known):
         raise EvaluationError(
-            f"the tenant has no entry {min(expected)!r}, nor any other that {source} expects"
+            f"the tenant has no entry {min(expected)!r}, nor any other that {source} expects; "
+            "--entries FILE says what a file calls the entries"
         )
     results = []
     for case in cases:

@@ -14,6 +14,7 @@ NEW = {
     "domains": ["Flowers.example", "localhost:3000"],
     "ui_config": {"title": "Ahoj", "color": "#aa3366", "suggestions": ["Kdy máte otevřeno?"]},
     "fallback_text": "Zavolejte nám.",
+    "fallback_texts": {"en": "Call us."},
 }
 
 
@@ -33,10 +34,12 @@ async def test_the_revision_is_of_what_is_sent(live_server: Live, operators: Dat
     for answer in (tenant, entry):
         assert answer.headers["ETag"] == f'"{revisions.tag(answer.json())}"'
     assert ",".join(tenant.json()) == (
-        "id,slug,name,is_active,domains,ui_config,fallback_text,limits,retention_days,"
-        "identity_mode,handler,created_at"
+        "id,slug,name,is_active,domains,ui_config,fallback_text,fallback_texts,limits,"
+        "retention_days,identity_mode,handler,created_at"
     )
-    assert ",".join(entry.json()) == "id,question,answer,keywords,language,created_at,updated_at"
+    assert ",".join(entry.json()) == (
+        "id,question,answer,keywords,language,kind,wordings,url,source_id,created_at,updated_at"
+    )
 
 
 async def test_life_of_a_tenant(live_server: Live, operators: Database) -> None:
@@ -169,6 +172,9 @@ NOT_A_TENANT: list[tuple[dict[str, Any], list[str]]] = [
     ({"limits": {"messages_tenant": 5}}, ["limits", "messages_tenant"]),
     ({"retention_days": 0}, ["retention_days"]),
     ({"fallback_text": "a\x00b"}, ["fallback_text"]),
+    ({"fallback_texts": {"cs": ""}}, ["fallback_texts", "cs"]),
+    ({"fallback_texts": {"de": "Ja"}}, ["fallback_texts", "de", "[key]"]),
+    ({"ui_config": {"texts": {"cs": {"color": "#aa3366"}}}}, ["ui_config", "texts", "cs", "color"]),
     ({"ui_config": {"colour": "#aa3366"}}, ["ui_config", "colour"]),
     ({"ui_config": {"color": "red"}}, ["ui_config", "color"]),
     ({"ui_config": {"color": "#aa3366\n"}}, ["ui_config", "color"]),
@@ -256,6 +262,7 @@ async def test_what_a_tenants_own_key_may_change(live_server: Live, operators: D
         "name": "Mine",
         "ui_config": {"theme": "dark"},
         "fallback_text": None,
+        "fallback_texts": {"cs": "Zavolejte."},
         "retention_days": 7,
     }
     changed = await desk.ask("PATCH", path, tag=await desk.tag(path), json=own)
@@ -293,7 +300,12 @@ async def test_new_looks_reach_the_widget(
 ) -> None:
     """New looks are in the response of the next session."""
     desk = await make_desk(live_server, operators)
-    looks = {"title": "<script>alert(1)</script>", "position": "left", "z_index": 5}
+    looks = {
+        "title": "<script>alert(1)</script>",
+        "position": "left",
+        "z_index": 5,
+        "texts": {"cs": {"title": "Napište", "suggestions": ["Kdy?"]}},
+    }
     answer = await desk.ask(
         "PATCH", f"/tenants/{site.slug}", tag="*", json={"ui_config": {**looks, "color": None}}
     )
