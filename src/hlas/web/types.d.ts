@@ -10,6 +10,7 @@ interface Item {
   at: number;
   /** Which conversation of this page it belongs to. */
   part: number;
+  id?: string;
   key?: string;
   seq?: number;
   state?: "sending" | "waiting" | "failed";
@@ -21,8 +22,12 @@ interface Item {
   /** The text in the node. */
   shown?: string | undefined;
   node?: any;
-  /** The node that asks for consent. */
+  /** The node with the visitor's choices. */
   ask?: any;
+  /** The form that asks for the contact, or thanks for it. */
+  card?: any;
+  /** The visitor has said how to be reached. */
+  done?: boolean;
 }
 
 interface Window {

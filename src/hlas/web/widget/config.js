@@ -1,3 +1,5 @@
+import { speak, texts } from "./texts.js";
+
 /**
  * @typedef {object} Config
  * @property {string} [title]
@@ -33,17 +35,22 @@ const rules = {
   privacy_url: /^https?:\/\/\S+$/i,
 };
 
-/** The page's data- attributes override the tenant's settings; invalid values are ignored.
+/** The page's data- attributes override the tenant's settings, of which those for the language
+ * override the others; invalid values are ignored. Also chooses the language.
  * @param {HTMLElement} host @param {any} remote @returns {Config} */
 export function readConfig(host, remote) {
   /** @type {any} */
-  const config = {};
-  for (const name in rules) {
-    config[name] = [host.getAttribute("data-" + name.replace("_", "-")), remote?.[name]].find(
+  let own;
+  const read = (/** @type {string} */ name) =>
+    [host.getAttribute("data-" + name.replace("_", "-")), own?.[name], remote?.[name]].find(
       (value) => /string|number/.test(typeof value) && rules[name]?.test(value),
     );
-  }
-  const asked = host.dataset.suggestions?.split("|") ?? remote?.suggestions;
+  /** @type {any} */
+  const config = {};
+  speak(read("language"), document.documentElement.lang, navigator.language);
+  own = remote?.texts?.[texts.language];
+  for (const name in rules) config[name] = read(name);
+  const asked = host.dataset.suggestions?.split("|") ?? own?.suggestions ?? remote?.suggestions;
   config.suggestions = (Array.isArray(asked) ? asked : [])
     .filter((text) => typeof text === "string" && /^.{1,80}$/.test(text))
     .slice(0, 6);

@@ -34,7 +34,7 @@ let pollTimer;
 let reading = Promise.resolve();
 
 /** @type {(event: string, detail?: any) => void} */
-let tell = () => {};
+export let tell = () => {};
 
 const channel = new BroadcastChannel("hlas");
 
@@ -61,10 +61,10 @@ export const tool = () => Object.values(live.run?.tools ?? {}).find(Boolean);
 export const typist = () =>
   Date.now() < (live.typing ?? 0) ? "operator" : isBusy() && (!newest?.live || tool()) ? "assistant" : "";
 
-/** The last message, if it waits for the visitor's consent. */
+/** The last message, if it is the assistant's: it may wait for the visitor's choice. */
 export function pending() {
   const item = items.at(-1);
-  return item?.part === part && item.meta?.confirmation ? item : undefined;
+  return item?.part === part && item.role === "assistant" ? item : undefined;
 }
 
 const wants = () => wanted && !document.hidden && !!session() && (shown || isBusy());
@@ -140,7 +140,7 @@ function merge(conversation, rows) {
       if (news && row.role !== "user") tell("message", row);
     }
     if (item.state) acknowledge(/** @type {string} */ (item.key));
-    known.set(row.id, item);
+    known.set((item.id = row.id), item);
     if (ref) known.set(ref, item);
     if (row.id === live.run?.id) delete live.run;
     if (row.role === "operator") delete live.typing;
@@ -172,7 +172,7 @@ const flush = () =>
       wait = Math.max(0, next - Date.now());
       if (wait) break;
       try {
-        const answer = await call("/widget/messages", { text, metadata }, key);
+        const answer = await call("messages", { text, metadata }, key);
         // The conversation may have changed during the request.
         sync();
         acknowledge(key);
@@ -197,7 +197,7 @@ const catchUp = () =>
     try {
       for (let more = true; more; ) {
         const from = cursor;
-        const page = await call("/widget/conversations/*/messages?limit=100&after=" + from);
+        const page = await call("*/messages?limit=100&after=" + from);
         merge(page.conversation_id, page.messages);
         // Share the messages, so that the other tabs need not request them.
         if (page.messages.length) channel.postMessage([page.conversation_id, page.messages]);
@@ -290,7 +290,7 @@ function endRun() {
 /** Ends the answer in progress. */
 export async function stop() {
   try {
-    await call("/widget/conversations/*/stop", {});
+    await call("*/stop", {});
     endRun();
     channel.postMessage([current, [], "stopped"]);
   } catch {
@@ -310,11 +310,11 @@ export function send(text, extra) {
   return key;
 }
 
-/** Sends the visitor's decision, unless there is one already, as from another tab.
- * @param {string} id @param {"confirm" | "decline"} verb @param {string} text */
-export function decide(id, verb, text) {
+/** Sends the visitor's choice, unless there is one already, as from another tab.
+ * @param {Item} item @param {string} text @param {Record<string, string>} [extra] */
+export function decide(item, text, extra) {
   sync();
-  if (pending()?.meta.confirmation.id === id) send(text, { [verb]: id });
+  if (pending() === item) send(text, extra);
 }
 
 /** Retries waiting messages, and the given message even if it has failed.

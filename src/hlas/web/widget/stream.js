@@ -86,7 +86,7 @@ async function read(control, after, hear) {
   };
   expect(8e3);
   try {
-    const path = "/widget/conversations/*/stream?after=" + after;
+    const path = "*/stream?after=" + after;
     const { body, url } = await call(path, undefined, undefined, control.signal);
     const reader = body.pipeThrough(new TextDecoderStream()).getReader();
     for (let rest = "", part; !(part = await reader.read()).done; ) {

@@ -30,6 +30,16 @@ const english = {
   confirm: "Confirm",
   decline: "Cancel",
   notice: "AI can make mistakes.",
+  meant: "Did you mean",
+  none: "None of these",
+  contact: "How can we reach you?",
+  email: "E-mail",
+  name: "Name",
+  consent: "We will use it only to answer you.",
+  invalid: "Check your e-mail.",
+  thanks: "Thank you! We will get in touch.",
+  up: "Helpful",
+  down: "Not helpful",
 };
 
 /** @type {Texts} */
@@ -61,12 +71,26 @@ const czech = {
   confirm: "Potvrdit",
   decline: "Zrušit",
   notice: "AI se může mýlit.",
+  meant: "Měli jste na mysli",
+  none: "Nic z toho",
+  contact: "Jak se vám můžeme ozvat?",
+  email: "E-mail",
+  name: "Jméno",
+  consent: "Použijeme je jen k odpovědi.",
+  invalid: "Zkontrolujte e-mail.",
+  thanks: "Děkujeme, ozveme se vám.",
+  up: "Pomohlo",
+  down: "Nepomohlo",
 };
 
 /** @type {Record<string, Texts>} */
 const languages = { en: english, cs: czech, sk: czech };
 
-/** The first wanted language that is supported; "auto" and unknown ones are ignored.
+/** Those that are shown. */
+export let texts = english;
+
+/** Chooses the first wanted language that is supported; "auto" and unknown ones are ignored.
  * @param {(string | undefined)[]} wanted */
-export const speak = (...wanted) =>
-  wanted.map((tag) => languages[`${tag}`.slice(0, 2).toLowerCase()]).find(Boolean) ?? english;
+export const speak = (...wanted) => {
+  texts = wanted.map((tag) => languages[`${tag}`.slice(0, 2).toLowerCase()]).find(Boolean) ?? english;
+};

@@ -56,7 +56,7 @@ export const backoff = (tries, { after }) =>
     Math.max((after || 0) * 1000, Math.min(3e4, 500 * 2 ** tries) * (0.5 + Math.random() / 2)),
   );
 
-/** A body makes it a POST. A stream, whose end is the caller's, is returned as a response.
+/** A body makes it a POST, or a PUT where it replaces something. A stream, whose end is the caller's, is returned as a response.
  * @param {string} path @param {string} [token] @param {object} [body] @param {string} [key]
  * @param {AbortSignal} [stream] @returns {Promise<any>} */
 async function request(path, token, body, key, stream) {
@@ -67,8 +67,8 @@ async function request(path, token, body, key, stream) {
   /** @type {Refusal} */
   let refusal = { after: 0 };
   try {
-    const response = await fetch(base + path, {
-      method: body ? "POST" : "GET",
+    const response = await fetch(base + "/widget/" + path, {
+      method: /(contact|rating)$/.test(path) ? "PUT" : body ? "POST" : "GET",
       headers,
       body: body && JSON.stringify(body),
       signal: stream ?? AbortSignal.timeout(15e3),
@@ -99,12 +99,12 @@ function renew(stale, ended) {
     let fresh;
     if (current && !ended) {
       try {
-        fresh = await request("/widget/session/refresh", current.token, {});
+        fresh = await request("session/refresh", current.token, {});
       } catch (/** @type {any} */ refusal) {
         if (!/40[134]/.test(refusal.status)) throw refusal;
       }
     }
-    fresh ??= await request("/widget/session", "", identity ? { identity } : { visitor_id: visitor });
+    fresh ??= await request("session", "", identity ? { identity } : { visitor_id: visitor });
     // Reset, or another visitor in the meantime: erased data must not come back.
     if (then !== changes || (current && !session())) throw { after: 0 };
     save("visitor", visitor);
@@ -114,7 +114,7 @@ function renew(stale, ended) {
 }
 
 /** Sends a request with the visitor's session, which is refreshed if needed. "*" in the path is
- * the conversation.
+ * the conversation's.
  * @param {string} path @param {object} [body] @param {string} [key] @param {AbortSignal} [stream]
  * @returns {Promise<any>} */
 export async function call(path, body, key, stream) {
@@ -124,7 +124,7 @@ export async function call(path, body, key, stream) {
     if (!current || Date.now() > current.until) current = await renew(current);
     if (then !== changes) throw { after: 0 };
     try {
-      return await request(path.replace("*", current.conversation_id), current.token, body, key, stream);
+      return await request(path.replace("*", "conversations/" + current.conversation_id), current.token, body, key, stream);
     } catch (/** @type {any} */ refusal) {
       const ended = /^conv/.test(refusal.code);
       if (tries > 1 || (refusal.status !== 401 && !ended)) throw refusal;

@@ -1,7 +1,6 @@
 import { readable, readConfig } from "./config.js";
 import { consent } from "./consent.js";
 import {
-  decide,
   discard,
   isBusy,
   items,
@@ -17,8 +16,9 @@ import {
 } from "./conversation.js";
 import { h, icon } from "./dom.js";
 import { markdown } from "./markdown.js";
+import { cardOf, choice, offer, thumbs } from "./people.js";
 import { cited } from "./sources.js";
-import { speak } from "./texts.js";
+import { texts } from "./texts.js";
 import { session } from "./transport.js";
 import css from "./style.css";
 
@@ -76,8 +76,6 @@ const dialog = h(
 
 /** @type {HTMLElement} */
 let host;
-/** @type {import("./texts.js").Texts} */
-let texts;
 /** @type {import("./config.js").Config} */
 let config;
 /** Called when the visitor or the page opens or closes the panel. @type {(open: boolean) => void} */
@@ -149,7 +147,6 @@ function fit() {
 /** Reads the configuration again and applies it. */
 export function dress() {
   config = readConfig(host, session()?.ui_config);
-  texts = speak(config.language, document.documentElement.lang, navigator.language);
   host.className = config.position ?? "";
   host.style.colorScheme = config.theme ?? "";
   host.style.zIndex = config.z_index ?? "";
@@ -180,11 +177,10 @@ export function dress() {
 /** @param {Item} item */
 function meta(item) {
   if (!item.state) {
-    return h(
-      "time",
-      { class: "meta", dir: "auto" },
-      new Date(item.at).toLocaleTimeString(texts.language, { timeStyle: "short" }),
-    );
+    const clock = new Date(item.at).toLocaleTimeString(texts.language, { timeStyle: "short" });
+    const line = h("div", { class: "meta" }, h("time", { dir: "auto" }, clock));
+    if (/agent|knowledge/.test(item.meta?.source)) line.append(thumbs(item));
+    return line;
   }
   const { key, state, text } = /** @type {Required<Item>} */ (item);
   const line = h("span", { class: "meta" }, texts[state]);
@@ -306,12 +302,13 @@ function typing(role) {
   return node;
 }
 
-/** @param {Item} item */
+/** What the visitor may choose after a message. @param {Item} item @returns {HTMLElement | undefined} */
 function ask(item) {
-  const call = item.meta.confirmation;
+  const { confirmation, suggestions } = item.meta ?? {};
   const button = (/** @type {"confirm" | "decline"} */ verb) =>
-    h("button", { class: verb, click: () => decide(call.id, verb, texts[verb]) }, texts[verb]);
-  return (item.ask ??= consent(call, button("confirm"), button("decline")));
+    choice(item, texts[verb], { [verb]: confirmation.id });
+  if (confirmation) return (item.ask ??= consent(confirmation, button("confirm"), button("decline")));
+  return suggestions?.[0] && !item.card && (item.ask ??= offer(item));
 }
 
 /** Shows the greeting, every item and what follows them. */
@@ -327,10 +324,13 @@ function fill() {
     part = item.part;
     date = label;
     nodes.push(nodeOf(item));
+    const card = cardOf(item, config.privacy_url);
+    if (card) nodes.push(card);
   }
   const role = typist();
-  const asking = pending();
-  if (asking) nodes.push(ask(asking));
+  const last = pending();
+  const asking = last && ask(last);
+  if (asking) nodes.push(asking);
   if (role) nodes.push(typing(role));
   else told = "";
   place(log, nodes, (old, node) => old === node);
