@@ -8,17 +8,12 @@ from dataclasses import dataclass
 from html import escape
 from itertools import count
 
-_GLYPHS = dict(
-    zip(
-        "áčďéěíňóřšťúůýžÁČĎÉĚÍŇÓŘŠŤÚŮÝŽ",
-        (
-            "aacute ccaron dcaron eacute ecaron iacute ncaron oacute rcaron scaron tcaron uacute "
-            "uring yacute zcaron Aacute Ccaron Dcaron Eacute Ecaron Iacute Ncaron Oacute Rcaron "
-            "Scaron Tcaron Uacute Uring Yacute Zcaron"
-        ).split(),  # noqa: SIM905  # a paragraph of words reads better than a page of quotes
-        strict=True,
-    )
-)
+_NAMES = """
+aacute ccaron dcaron eacute ecaron iacute ncaron oacute rcaron scaron tcaron uacute uring yacute
+zcaron Aacute Ccaron Dcaron Eacute Ecaron Iacute Ncaron Oacute Rcaron Scaron Tcaron Uacute Uring
+Yacute Zcaron
+"""
+_GLYPHS = dict(zip("áčďéěíňóřšťúůýžÁČĎÉĚÍŇÓŘŠŤÚŮÝŽ", _NAMES.split(), strict=True))
 _CODES = {letter: 128 + number for number, letter in enumerate(_GLYPHS)}
 
 

@@ -4,6 +4,7 @@ import re
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
 from typing import IO, Literal, Self, TypeAlias
@@ -99,8 +100,11 @@ class Reader:
         process, self._process = self._process, None
         if process is not None:
             process.kill()
-            # Closes the pipes, too.
-            process.communicate()
+            process.wait()
+            for stream in (process.stdin, process.stdout):
+                # What was not sent to it yet is lost.
+                with suppress(OSError):
+                    stream and stream.close()
 
     def read(
         self, name: str, data: bytes, content_type: str, url: str, language: Language | None
@@ -180,7 +184,8 @@ def find_type(name: str, data: bytes, content_type: str = "") -> Type:
         return "html"
     ending = name.lower().rpartition(".")[2] if "." in name else ""
     declared = _CONTENT_TYPES.get(content_type.partition(";")[0].strip().lower())
-    kind = _ENDINGS.get(ending) or declared
+    # Servers know HTML, but send many other files as plain text.
+    kind = declared if declared == "html" else _ENDINGS.get(ending) or declared
     if kind in {"pdf", "docx"}:
         raise KnowledgeError(f"{name}: not a {kind.upper()} file")
     if kind is None:
