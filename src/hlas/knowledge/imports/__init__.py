@@ -3,8 +3,8 @@
 `documents.read_document` reads a file, `crawl.crawl` a website and `crawl.read_page` one page.
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Container, Iterable
+from dataclasses import dataclass, replace
 from hashlib import sha256
 
 from hlas.knowledge.entries import Entry, KnowledgeError
@@ -53,11 +53,22 @@ class SiteFound:
 
     @property
     def entries(self) -> tuple[Entry, ...]:
-        """The entries of all pages; where two have the same question, the first one."""
+        """The entries of all pages, each question and each text once.
+
+        Passages of several pages under the same heading are named after their pages, too.
+        """
         first: dict[str, Entry] = {}
+        texts: set[str] = set()
         for page in self.pages:
             for entry in page.found.entries if page.found else ():
-                first.setdefault(entry.question, entry)
+                name = entry.question
+                if entry.kind == "passage":
+                    if entry.answer in texts:
+                        continue
+                    texts.add(entry.answer)
+                    title = page.found.title[:200] if page.found else ""
+                    name = _find_free(name, title, first)
+                first.setdefault(name, replace(entry, question=name))
         return tuple(first.values())
 
     @property
@@ -78,6 +89,15 @@ class Limits:
     depth: int = 5
     # Between two requests; robots.txt may ask for more.
     pause: float = 0.5
+
+
+def _find_free(name: str, title: str, taken: Container[str]) -> str:
+    names = [name, f"{title} \u2013 {name}"] if title and title != name else [name]
+    number = 1
+    while names[-1] in taken and number < 10_000:
+        number += 1
+        names.append(f"{name} ({number})")
+    return next(one for one in names if one not in taken or one == names[-1])
 
 
 def digest_entries(entries: Iterable[Entry]) -> str:

@@ -1,8 +1,62 @@
 """Reads a document of any supported type."""
 
-from hlas.knowledge.entries import KnowledgeError
+import re
+import subprocess
+import sys
+import threading
+from contextlib import suppress
+from dataclasses import dataclass
+from types import TracebackType
+from typing import IO, Literal, Self, TypeAlias
+
+import orjson
+
+from hlas.knowledge.entries import LONGEST_URL, Entry, KnowledgeError
+from hlas.knowledge.files import parse
 from hlas.knowledge.imports import Found
+from hlas.knowledge.imports.text import read_text
 from hlas.knowledge.language import Language
+
+LARGEST_FILE = 20 * 2**20
+# Time for one document, and room for what is found in it.
+SECONDS = 20.0
+LARGEST_ANSWER = 32 * 2**20
+
+Type: TypeAlias = Literal["html", "pdf", "docx", "md", "csv", "txt"]
+
+_ENDINGS: dict[str, Type] = {
+    "html": "html",
+    "htm": "html",
+    "xhtml": "html",
+    "pdf": "pdf",
+    "docx": "docx",
+    "md": "md",
+    "markdown": "md",
+    "csv": "csv",
+    "txt": "txt",
+    "text": "txt",
+}
+_CONTENT_TYPES: dict[str, Type] = {
+    "text/html": "html",
+    "application/xhtml+xml": "html",
+    "application/pdf": "pdf",
+    "application/vnd.openxmlformats-officedocument.wordprocessingml.document": "docx",
+    "text/markdown": "md",
+    "text/csv": "csv",
+    "text/plain": "txt",
+}
+_HTML = re.compile(
+    rb"\s*(?:<!doctype html|<html|<head|<body|<\?xml[^>]*>\s*<(?:!doctype )?html)", re.IGNORECASE
+)
+_QUESTIONS = re.compile(rb"^##(?!#)", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """What was found in a document, and the addresses it links to."""
+
+    found: Found
+    links: tuple[str, ...] = ()
 
 
 def read_document(
@@ -16,4 +70,160 @@ def read_document(
 
     It may take seconds: call it in a thread where an event loop runs.
     """
-    raise KnowledgeError(f"{name}: unknown type of file")
+    with Reader() as reader:
+        found = reader.read(name, data, content_type, url, language).found
+    if not found.entries:
+        raise KnowledgeError(f"{name}: nothing to import; it has no questions and no text")
+    return found
+
+
+class Reader:
+    """Reads documents; those of complex types in a process of its own, which is started once."""
+
+    def __init__(self, seconds: float = SECONDS) -> None:
+        # For one document.
+        self._seconds = seconds
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            process.wait()
+            for stream in (process.stdin, process.stdout):
+                # What was not sent to it yet is lost.
+                with suppress(OSError):
+                    stream and stream.close()
+
+    def read(
+        self, name: str, data: bytes, content_type: str, url: str, language: Language | None
+    ) -> Read:
+        """Raises KnowledgeError; a document without text has no entries."""
+        if len(data) > LARGEST_FILE:
+            raise KnowledgeError(f"{name}: larger than {LARGEST_FILE // 2**20} MB")
+        kind = find_type(name, data, content_type)
+        url = url[:LONGEST_URL]
+        if kind in {"html", "pdf", "docx"}:
+            request = {
+                "kind": kind,
+                "name": name,
+                "content_type": content_type,
+                "url": url,
+                "language": language or "",
+                "size": len(data),
+            }
+            return self._ask(name, orjson.dumps(request) + b"\n", data)
+        # Markdown with a `##` line for each question is our own format, with keywords.
+        if kind == "csv" or (kind == "md" and _QUESTIONS.search(data)):
+            file = name if name.lower().endswith((".csv", ".md")) else f"{name}.{kind}"
+            return Read(Found(tuple(parse(file, data, language)), (), name))
+        return Read(read_text(name, data, url, language))
+
+    def _ask(self, name: str, head: bytes, data: bytes) -> Read:
+        process = self._start()
+        is_late = threading.Event()
+
+        def give_up() -> None:
+            is_late.set()
+            process.kill()
+
+        timer = threading.Timer(self._seconds, give_up)
+        timer.start()
+        try:
+            answer = _exchange(process, head + data)
+        except (OSError, EOFError):
+            self.close()
+            reason = (
+                f"not read within {self._seconds:g} s" if is_late.is_set() else "cannot be read"
+            )
+            raise KnowledgeError(f"{name}: {reason}; it may be damaged") from None
+        finally:
+            timer.cancel()
+        if "error" in answer:
+            # Its memory may be used up.
+            self.close()
+            raise KnowledgeError(f"{name}: {answer['error']}")
+        return _make_read(answer)
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        if self._process is None or self._process.poll() is not None:
+            self.close()
+            # Nothing of our environment: it may be secret.
+            self._process = subprocess.Popen(
+                [sys.executable, "-I", "-m", "hlas.knowledge.imports.reader"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                env={},
+                cwd="/",
+            )
+        return self._process
+
+
+def find_type(name: str, data: bytes, content_type: str = "") -> Type:
+    """The type by the content, else by the name, else by the declared type."""
+    if b"%PDF-" in data[:1024]:
+        return "pdf"
+    if data.startswith(b"PK\x03\x04"):
+        # Other files of this kind are refused when they turn out to have no document.
+        return "docx"
+    if data.startswith((b"\xd0\xcf\x11\xe0", b"{\\rtf")):
+        raise KnowledgeError(f"{name}: an old type of document; save it as .docx")
+    if _HTML.match(data[:1024].removeprefix(b"\xef\xbb\xbf")):
+        return "html"
+    ending = name.lower().rpartition(".")[2] if "." in name else ""
+    declared = _CONTENT_TYPES.get(content_type.partition(";")[0].strip().lower())
+    # Servers know HTML, but send many other files as plain text.
+    kind = declared if declared == "html" else _ENDINGS.get(ending) or declared
+    if kind in {"pdf", "docx"}:
+        raise KnowledgeError(f"{name}: not a {kind.upper()} file")
+    if kind is None:
+        raise KnowledgeError(
+            f"{name}: unknown type of file; there are .html, .pdf, .docx, .md, .csv and .txt"
+        )
+    if b"\0" in data[:4096] and not data.startswith((b"\xff\xfe", b"\xfe\xff")):
+        raise KnowledgeError(f"{name}: not a text file")
+    return kind
+
+
+def _exchange(process: subprocess.Popen[bytes], request: bytes) -> dict[str, object]:
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(request)
+    process.stdin.flush()
+    size = int.from_bytes(_read_exactly(process.stdout, 8))
+    if size > LARGEST_ANSWER:
+        raise EOFError
+    answer: dict[str, object] = orjson.loads(_read_exactly(process.stdout, size))
+    return answer
+
+
+def _read_exactly(stream: IO[bytes], size: int) -> bytes:
+    data = stream.read(size)
+    if len(data) < size:
+        raise EOFError
+    return data
+
+
+def _make_read(answer: dict[str, object]) -> Read:
+    found = Found(
+        tuple(_make_entry(one) for one in answer["entries"]),  # type: ignore[attr-defined]
+        tuple(answer["warnings"]),  # type: ignore[arg-type]
+        str(answer["title"]),
+    )
+    return Read(found, tuple(answer["links"]))  # type: ignore[arg-type]
+
+
+def _make_entry(fields: dict[str, object]) -> Entry:
+    return Entry(**{**fields, "keywords": (), "wordings": tuple(fields["wordings"])})  # type: ignore[arg-type]

@@ -1,0 +1,91 @@
+"""The process that parses documents of strangers, started by documents.py.
+
+Parsers of hostile files may hang, need endless memory or crash: 1 MB of nested HTML keeps the
+parser busy for minutes. Here that harms nobody (ADR-0017).
+"""
+
+import os
+import resource
+import signal
+import struct
+import sys
+from contextlib import suppress
+from typing import BinaryIO
+
+import orjson
+
+from hlas.knowledge.entries import KnowledgeError
+from hlas.knowledge.imports.docx import read_docx
+from hlas.knowledge.imports.html import HtmlPage, read_html
+from hlas.knowledge.imports.pdf import read_pdf
+from hlas.knowledge.language import LANGUAGES
+
+# Time for one document, and memory for the process.
+SECONDS = 20
+LARGEST_MEMORY = 768 * 2**20
+LARGEST_ANSWER = 32 * 2**20
+
+LENGTH = struct.Struct("!Q")
+
+
+def main() -> None:
+    """Answer requests until the input ends."""
+    _limit(resource.RLIMIT_AS, LARGEST_MEMORY)
+    _limit(resource.RLIMIT_CORE, 0)
+    _limit(resource.RLIMIT_FSIZE, 0)
+    requests, answers = sys.stdin.buffer, sys.stdout.buffer
+    while head := requests.readline():
+        request = orjson.loads(head)
+        data = requests.read(request["size"])
+        # Kills the process even if its starter is gone, and even in the middle of C code.
+        signal.alarm(SECONDS + 1)
+        answer = orjson.dumps(_answer(request, data))
+        signal.alarm(0)
+        _send(answers, answer)
+
+
+def _limit(what: int, most: int) -> None:
+    # Not every system has every limit.
+    with suppress(ValueError, OSError):
+        resource.setrlimit(what, (most, most))
+
+
+def _send(answers: BinaryIO, answer: bytes) -> None:
+    if len(answer) > LARGEST_ANSWER:
+        answer = orjson.dumps({"error": "more text in it than can be imported"})
+    answers.write(LENGTH.pack(len(answer)) + answer)
+    answers.flush()
+
+
+def _answer(request: dict[str, str], data: bytes) -> dict[str, object]:
+    try:
+        page = _read(request, data)
+    except KnowledgeError as error:
+        return {"error": str(error).removeprefix(f"{request['name']}: ")}
+    except MemoryError:
+        return {"error": "needs too much memory to be read"}
+    # The parsers are not ours: whatever they raise, the document is at fault.
+    except Exception:  # noqa: BLE001
+        return {"error": "cannot be read; it may be damaged"}
+    found = page.found
+    return {
+        "entries": found.entries,
+        "warnings": found.warnings,
+        "title": found.title,
+        "links": page.links,
+    }
+
+
+def _read(request: dict[str, str], data: bytes) -> HtmlPage:
+    name, url = request["name"], request["url"]
+    language = next((one for one in LANGUAGES if one == request["language"]), None)
+    if request["kind"] == "html":
+        return read_html(name, data, request["content_type"], url, language)
+    found = (read_pdf if request["kind"] == "pdf" else read_docx)(name, data, url, language)
+    return HtmlPage(found, ())
+
+
+if __name__ == "__main__":
+    main()
+    # Nothing to clean up, and destructors of damaged documents may take long.
+    os._exit(0)
