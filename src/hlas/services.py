@@ -29,8 +29,8 @@ from hlas.http.streams import OpenStreams
 from hlas.knowledge.embedding.supervisor import Supervisor
 from hlas.knowledge.embedding.vectors import TICK_SECONDS as VECTORS_SECONDS
 from hlas.knowledge.embedding.vectors import VectorMaker
-from hlas.limits import Limiter, MemoryLimiter
 from hlas.knowledge.imports.reading import Desk
+from hlas.limits import Limiter, MemoryLimiter
 from hlas.observe.incidents import Watch
 from hlas.observe.metrics import SHARE_SECONDS, Metrics
 from hlas.observe.shared import Shared

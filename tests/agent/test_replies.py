@@ -15,8 +15,8 @@ import uuid_utils
 from hlas import errors
 from hlas.agent import Agent, Answer, Listener, Question, replies
 from hlas.agent.knowledge import KnowledgeAgent
-from hlas.agent.ranker import Ranker
 from hlas.agent.phrases import FALLBACK
+from hlas.agent.ranker import Ranker
 from hlas.agent.runner import Runner
 from hlas.conversations import conversations, messages
 from hlas.conversations.frames import Cursor

@@ -19,8 +19,8 @@ import pytest
 from factories import Site, make_site, serve_app
 from hlas.agent import Question, loop
 from hlas.agent import knowledge as agent
-from hlas.agent.ranker import Ranker
 from hlas.agent.phrases import FALLBACK
+from hlas.agent.ranker import Ranker
 from hlas.errors import TooManyEntries
 from hlas.knowledge import entries as knowledge
 from hlas.knowledge.entries import LONGEST_KEYWORD, MOST_KEYWORDS, Entry

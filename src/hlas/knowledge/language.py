@@ -30,7 +30,8 @@ CZECH = frozenset(
     jakym jakymi komu nekoho pry kvuli takhle jenom pres nejak vsak mel mela meli byly byvaji byva
     nechci nechceme nemohu nemuzeme nelze lze jdu bys aha teda mne nich nej nemusim nemusi musime
     ktereho kterych kterem kterymi nejakou nejakeho sam sama sami by tento tato toto techto tech
-    potom protoze prece asi skoro celkem zrovna vlastne treba prave chceme chcete chci chtel chtela chteli
+    potom protoze prece asi skoro celkem zrovna vlastne treba prave chceme chcete chci chtel chtela
+    chteli
     """.split()  # noqa: SIM905  # a paragraph of words reads better than a page of quotes
 )
 ENGLISH = frozenset(

@@ -112,7 +112,7 @@ _IDEMPOTENCY_KEY = _header(
 )
 
 
-def _path(name: str, description: str) -> dict[str, Any]:
+def _path_parameter(name: str, description: str) -> dict[str, Any]:
     return {
         "in": "path",
         "name": name,
@@ -122,8 +122,8 @@ def _path(name: str, description: str) -> dict[str, Any]:
     }
 
 
-_CONVERSATION = _path("conversation_id", "the token's own conversation")
-_MESSAGE = _path("message_id", "an answer in the token's conversation")
+_CONVERSATION = _path_parameter("conversation_id", "the token's own conversation")
+_MESSAGE = _path_parameter("message_id", "an answer in the token's conversation")
 
 
 def _query(model: type[BaseModel]) -> list[dict[str, Any]]:
