@@ -57,10 +57,10 @@ async def ask_for_person(services: Services, request: Request) -> Answer:
     if wish.is_new:
         log.info("person_wanted")
         services.live.touch(session.tenant_id, session.conversation_id)
-    told = PersonAnswer(
+    body = PersonAnswer(
         handler=wish.handler, available=False, contact_wanted=wish.is_contact_wanted
     )
-    return Answer(200, PRIVATE, orjson.dumps(told.model_dump()))
+    return Answer(200, PRIVATE, orjson.dumps(body.model_dump()))
 
 
 async def keep_contact(services: Services, request: Request) -> Answer:
