@@ -42,6 +42,8 @@ async def places_of(site: Site, operators: Database) -> dict[str, str]:
         "slug": site.slug,
         "conversation_id": site.conversation_id,
         "entry_id": str(added.id),
+        "source_id": NOWHERE,
+        "question_id": f"{site.conversation_id}.1",
         "model": await add_model(operators),
         "rest:path": "nowhere",
     }
