@@ -189,13 +189,12 @@ async def add_entry(visit: Signed, tenant: PathTenant, form: Sent) -> Response:
     return go(f"{CONSOLE}/tenants/{tenant.slug}/knowledge", "added")
 
 
-# Before the routes of an entry, whose id would be "export".
 @router.get("/tenants/{slug}/knowledge/export")
 async def export_entries(visit: Signed, tenant: PathTenant, form: Format = "md") -> Response:
     return await answer_export(visit, tenant, form)
 
 
-@router.get("/tenants/{slug}/knowledge/{entry_id}")
+@router.get("/tenants/{slug}/knowledge/{entry_id:uuid}")
 async def read_entry(visit: Signed, tenant: PathTenant, entry_id: UUID) -> Response:
     entry = await entries.find_entry(visit.database, tenant.id, entry_id)
     return await _entry_page(visit, tenant, entry)
@@ -231,7 +230,7 @@ async def _entry_page(
     )
 
 
-@router.post("/tenants/{slug}/knowledge/{entry_id}")
+@router.post("/tenants/{slug}/knowledge/{entry_id:uuid}")
 async def change_entry(visit: Signed, tenant: PathTenant, entry_id: UUID, form: Sent) -> Response:
     stored = await entries.find_entry(visit.database, tenant.id, entry_id)
     try:
@@ -247,7 +246,7 @@ async def change_entry(visit: Signed, tenant: PathTenant, entry_id: UUID, form: 
     return go(f"{CONSOLE}/tenants/{tenant.slug}/knowledge", "saved")
 
 
-@router.post("/tenants/{slug}/knowledge/{entry_id}/remove")
+@router.post("/tenants/{slug}/knowledge/{entry_id:uuid}/remove")
 async def remove_entry(visit: Signed, tenant: PathTenant, entry_id: UUID) -> Response:
     await entries.remove_entry(visit.database, tenant.id, entry_id, change=visit.change)
     return go(f"{CONSOLE}/tenants/{tenant.slug}/knowledge", "removed")
