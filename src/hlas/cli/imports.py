@@ -1,7 +1,9 @@
 """Importing a tenant's knowledge from the command line."""
 
+import dataclasses
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -16,6 +18,7 @@ from hlas.knowledge import entries, files
 from hlas.knowledge.entries import Entry, KnowledgeError
 from hlas.knowledge.files import SUFFIXES
 from hlas.knowledge.imports import Limits, reading, refresh, sources
+from hlas.knowledge.imports.documents import LARGEST_FILE
 from hlas.knowledge.imports.preview import Preview, State
 from hlas.knowledge.imports.reading import Job, Reading
 from hlas.knowledge.imports.refresh import Refreshed
@@ -28,7 +31,6 @@ Tenant = Annotated[str, typer.Option(metavar="SLUG", help="The tenant's slug.")]
 
 # How many entries of a source a preview lists; it counts all.
 MOST_LISTED = 40
-LARGEST_FILE = 50 * 2**20
 MARKS: dict[State, str] = {
     "new": "+",
     "changed": "~",
@@ -186,29 +188,42 @@ def _confirm(*, as_json: bool) -> bool:
 
 
 async def _read(job: Job, private_hosts: tuple[str, ...]) -> Reading:
-    data = _read_file(Path(job.location)) if job.kind == "file" else b""
-    location = Path(job.location).name if job.kind == "file" else job.location
-    sent = Job(job.kind, location, job.language, job.limits, private_hosts=private_hosts)
-    return await reading.read(sent, data, _make_counter(location))
+    data = b""
+    if job.kind == "file":
+        data = _read_file(Path(job.location))
+        job = dataclasses.replace(job, location=Path(job.location).name)
+    job = reading.normalise(dataclasses.replace(job, private_hosts=private_hosts))
+    with _count_pages(job.location) as count:
+        return await reading.read(job, data, count)
 
 
 def _read_file(path: Path) -> bytes:
     try:
-        if path.stat().st_size > LARGEST_FILE:
-            raise KnowledgeError(f"{path}: larger than {LARGEST_FILE // 2**20} MB")
-        return path.read_bytes()
+        with path.open("rb") as file:
+            data = file.read(LARGEST_FILE + 1)
     except OSError as error:
         raise KnowledgeError(f"{path}: {error.strerror or error}") from None
+    if len(data) > LARGEST_FILE:
+        raise KnowledgeError(f"{path}: larger than {LARGEST_FILE // 2**20} MB")
+    return data
 
 
-def _make_counter(location: str) -> Callable[[int], None]:
-    """Shows how many pages were read, on a terminal."""
+@contextmanager
+def _count_pages(location: str) -> Iterator[Callable[[int], None]]:
+    """Show how many pages were read, in one line of a terminal."""
+    shown = 0
 
     def count(pages: int) -> None:
+        nonlocal shown
         if sys.stderr.isatty():
+            shown = pages
             typer.echo(f"\r{location}: {pages} pages", nl=False, err=True)
 
-    return count
+    try:
+        yield count
+    finally:
+        if shown:
+            typer.echo(err=True)
 
 
 def _describe(preview: Preview) -> str:
@@ -270,12 +285,11 @@ def refresh_sources(
         else:
             listed = await sources.list_sources(operators, tenant_id)
             chosen = [one for one in listed if one.kind != "file"]
-        return [
-            await refresh.refresh(
-                operators, tenant_id, one, hosts, on_page=_make_counter(one.location)
-            )
-            for one in chosen
-        ]
+        done = []
+        for one in chosen:
+            with _count_pages(one.location) as count:
+                done.append(await refresh.refresh(operators, tenant_id, one, hosts, count))
+        return done
 
     done = with_operators(work)
     text = "\n".join(map(_describe_refreshed, done)) or "There are no pages or sites to refresh."
