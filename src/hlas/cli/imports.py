@@ -2,6 +2,7 @@
 
 import dataclasses
 import sys
+import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -19,7 +20,7 @@ from hlas.knowledge.entries import Entry, KnowledgeError
 from hlas.knowledge.files import SUFFIXES
 from hlas.knowledge.imports import Limits, reading, refresh, sources
 from hlas.knowledge.imports.documents import LARGEST_FILE
-from hlas.knowledge.imports.preview import Preview, State
+from hlas.knowledge.imports.preview import DEFAULT, Preview, State
 from hlas.knowledge.imports.reading import Job, Reading
 from hlas.knowledge.imports.refresh import Refreshed
 from hlas.knowledge.imports.sources import Imported, Part, Source
@@ -64,7 +65,7 @@ def import_sources(
     tenant: Tenant,
     site: Annotated[
         list[str] | None,
-        typer.Option(metavar="URL", help="Read a whole website, or the pages of a sitemap."),
+        typer.Option(metavar="URL", help="A website, or its sitemap: all its pages are read."),
     ] = None,
     language: Annotated[
         Language | None,
@@ -75,15 +76,19 @@ def import_sources(
         typer.Option("--replace", help="Remove entries that are not in the Markdown or CSV file."),
     ] = False,
     pages: Annotated[
-        int, typer.Option(min=1, max=1000, help="The most pages to read of a website.")
+        int,
+        typer.Option(
+            metavar="NUMBER", min=1, max=1000, help="The most pages to read of a website."
+        ),
     ] = 200,
     yes: Annotated[bool, typer.Option("--yes", help="Save without asking.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Add entries from files, pages or websites, or update those that have changed.
+    """Import files, pages or websites, after a preview.
 
-    All of them are imported or none. What would change is shown first, and saved after a
-    confirmation; Markdown and CSV files are saved at once.
+    Adds entries and updates those that have changed; of all files and addresses or of none. What
+    would change is shown first and saved after a confirmation. Markdown and CSV files alone are
+    saved at once.
     """
     places, sites = place or [], site or []
     if not places and not sites:
@@ -233,6 +238,8 @@ def _describe(preview: Preview) -> str:
     for item in listed[:MOST_LISTED]:
         mark, reason = MARKS[item.state], REASONS.get(item.state, "")
         lines.append(f"  {mark} {item.entry.kind:<7}  {item.entry.question}{reason}")
+        if item.state in DEFAULT:
+            lines.append(f"{'':13}{textwrap.shorten(item.entry.answer, 80, placeholder=' ...')}")
     if len(listed) > MOST_LISTED:
         lines.append(f"  ... and {len(listed) - MOST_LISTED} more")
     lines += [f"  ! {warning}" for warning in preview.reading.warnings]
@@ -272,7 +279,7 @@ def refresh_sources(
     tenant: Tenant,
     as_json: AsJson = False,
 ) -> None:
-    """Fetch pages and websites again, and take what has changed in them.
+    """Take what has changed on pages and websites.
 
     Entries whose page is gone are removed. What a person has edited stays.
     """
@@ -308,7 +315,7 @@ def _describe_refreshed(one: Refreshed) -> str:
 
 
 def list_sources(tenant: Tenant, *, as_json: AsJson = False) -> None:
-    """List what a tenant's knowledge was imported from."""
+    """List what was imported: files, pages, websites."""
 
     async def work(operators: Database) -> list[Source]:
         return await sources.list_sources(operators, await find_tenant_id(operators, tenant))
