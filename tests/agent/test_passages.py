@@ -19,7 +19,10 @@ from hlas.agent.tools import products
 from hlas.agent.tools.products import Product
 from hlas.agent.tools.toolbox import Caller, Toolbox
 from hlas.knowledge import entries
-from hlas.knowledge.entries import Entry, Match
+from hlas.knowledge.entries import Entry
+from hlas.knowledge.ranking import Match
+from hlas.knowledge.ranking.index import Index
+from hlas.knowledge.ranking.library import Library
 from hlas.outbound.client import OutboundClient
 from hlas.store.db import Database
 from hlas.store.vault import Vault
@@ -106,7 +109,7 @@ async def test_one_threshold(
             Match(str(uuid4()), "What is far?", "It is far.", CONFIDENCE - 0.01),
         ]
 
-    monkeypatch.setattr(entries, "rank", rank)
+    monkeypatch.setattr(Ranker, "rank", rank)
     await ask(shop, 'call search_knowledge {"query": "x"} then repeat Yes.')
     told = [request["messages"][-1]["content"] for request in provider.requests]
     assert ["It is near." in one for one in told] == [True, True]
@@ -117,18 +120,21 @@ async def test_passages_are_found_in_turns(shop: Site, monkeypatch: pytest.Monke
     """Edge case 51: visitors of one tenant do not keep all connections busy."""
     running, most = 0, 0
 
-    async def rank(*_: object) -> list[Match]:
+    index = Index()
+    index.put(str(uuid4()), Entry("Repeat yes?", "Because."))
+
+    async def open_index(*_: object) -> Index:
         nonlocal running, most
         running += 1
         most = max(most, running)
         await asyncio.sleep(0.3)
         running -= 1
-        return [Match(str(uuid4()), "Why?", "Because.", 1.0)]
+        return index
 
     visits = [replace(shop) for _ in range(3)]
     for visit in visits:
         await visit.open()
-    monkeypatch.setattr(entries, "rank", rank)
+    monkeypatch.setattr(Library, "open", open_index)
     answers = await asyncio.gather(*(ask(visit, "repeat Yes [1].") for visit in visits))
     assert [one.json()["meta"]["source"] for one in answers] == ["agent"] * 3
     assert most == 1
@@ -140,12 +146,12 @@ async def test_a_search_that_waits_too_long_is_skipped(
     """Passages that could not be searched are logged; the visitor is answered all the same."""
     calls = itertools.count()
 
-    async def rank(*_: object) -> list[Match]:
+    async def open_index(*_: object) -> Index:
         if next(calls) == 0:
             await asyncio.sleep(60)
-        return []
+        return Index()
 
-    monkeypatch.setattr(entries, "rank", rank)
+    monkeypatch.setattr(Library, "open", open_index)
     monkeypatch.setattr(attempts, "ANSWER_SECONDS", 0.05)
     body = (await ask(shop, UNCOVERED)).json()
     assert body["meta"]["source"] == "fallback"
@@ -183,17 +189,24 @@ async def test_searches_take_turns(
     at_once: list[list[str]] = []
     started, finish = asyncio.Event(), asyncio.Event()
 
-    async def search(_: Database, tenant_id: str, *__: object) -> list[Match]:
+    async def take(tenant_id: str) -> None:
         running.append(tenant_id)
         at_once.append(sorted(running))
         if tenant_id == "slow":
             started.set()
             await finish.wait()
         running.remove(tenant_id)
+
+    async def open_index(_: Library, __: Database, tenant_id: str) -> Index:
+        await take(tenant_id)
+        return Index()
+
+    async def find_products(_: Database, tenant_id: str, *__: object) -> list[Product]:
+        await take(tenant_id)
         return []
 
-    monkeypatch.setattr(entries, "rank", search)
-    monkeypatch.setattr("hlas.agent.tools.builtin.find_products", search)
+    monkeypatch.setattr(Library, "open", open_index)
+    monkeypatch.setattr("hlas.agent.tools.builtin.find_products", find_products)
     monkeypatch.setattr(knowledge, "ANSWER_SECONDS", 60.0)
     outbound = OutboundClient(frozenset())
     ranker = Ranker(database)
