@@ -57,10 +57,10 @@ async def ask_for_person(services: Services, request: Request) -> Answer:
             await unanswered.record(connection, *key, "none_of_these", wish.entries)
     if wish.is_new:
         _tell(services, session)
-    told = PersonAnswer(
+    body = PersonAnswer(
         handler=wish.handler, available=False, contact_wanted=wish.is_contact_wanted
     )
-    return Answer(200, PRIVATE, orjson.dumps(told.model_dump()))
+    return Answer(200, PRIVATE, orjson.dumps(body.model_dump()))
 
 
 async def keep_contact(services: Services, request: Request) -> Answer:
