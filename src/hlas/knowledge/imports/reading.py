@@ -88,12 +88,18 @@ class Desk:
         self._private_hosts = tuple(private_hosts)
         self._tenants: set[str] = set()
 
-    async def read(self, tenant_id: str, job: Job, data: bytes = b"") -> Reading:
+    async def read(
+        self,
+        tenant_id: str,
+        job: Job,
+        data: bytes = b"",
+        on_page: Progress = lambda _pages: None,
+    ) -> Reading:
         if tenant_id in self._tenants or len(self._tenants) >= MOST_AT_ONCE:
             raise ImportBusy
         self._tenants.add(tenant_id)
         try:
-            return await read(replace(job, private_hosts=self._private_hosts), data)
+            return await read(replace(job, private_hosts=self._private_hosts), data, on_page)
         finally:
             self._tenants.discard(tenant_id)
 
