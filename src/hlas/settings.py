@@ -234,7 +234,7 @@ class Settings(BaseSettings):
     )
     embedding_model: str = Field(
         "",
-        description="what compares meanings: the name of a model from `hlas model add` with an "
+        description="model that compares meanings: the name of one from `hlas model add` with an "
         "embeddings endpoint, or off; empty: EMBEDDING_MODEL_DIR or the built-in English model "
         "(needs the extra semantic)",
     )
