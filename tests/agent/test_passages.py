@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 
 from factories import Live, Site, make_site
-from hlas.agent import Question, attempts, knowledge
+from hlas.agent import Question, knowledge
 from hlas.agent.agent_settings import DEFAULTS
 from hlas.agent.passages import CONFIDENCE, find_url, make_passage
 from hlas.agent.prompts import LONGEST_URL, RULES, Passage
@@ -152,7 +152,7 @@ async def test_a_search_that_waits_too_long_is_skipped(
         return Index()
 
     monkeypatch.setattr(Library, "open", open_index)
-    monkeypatch.setattr(attempts, "ANSWER_SECONDS", 0.05)
+    monkeypatch.setattr(knowledge, "ANSWER_SECONDS", 0.05)
     body = (await ask(shop, UNCOVERED)).json()
     assert body["meta"]["source"] == "fallback"
     assert provider.requests == []

@@ -3,8 +3,9 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from hlas.knowledge.ranking.terms import MOST_HEAD_WORDS, find_language, place_terms, read_words
 from tools.ranking.data import Organisation
+
+from hlas.knowledge.ranking.terms import MOST_HEAD_WORDS, find_language, place_terms, read_words
 
 LEAST_SHARE = 0.008
 

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Awaitable, Callable, Sequence
 
-from hlas.knowledge.language import Language, fold
+from hlas.knowledge.language import Language
 from hlas.knowledge.ranking import Decision, Match, confidence
 from hlas.knowledge.ranking.confidence import Limits
 from hlas.knowledge.ranking.small_talk import find_small_talk
@@ -49,9 +49,10 @@ async def decide(
         both = _find_topics(found, matches, limits.topic)
         if both:
             return Decision(both, confidence=min(one.confidence for one in both))
-    if best >= limits.sure:
+    goes_on = previous and is_follow_up(text, language)
+    if best >= limits.sure and not (goes_on and best < CERTAIN and is_short(text, language)):
         return Decision(tuple(matches[:1]), confidence=best)
-    if previous and is_follow_up(text, language):
+    if goes_on:
         return await _follow_up(search, f"{previous} {text}", matches, limits)
     return Decision((), _offer(matches, limits), confidence=best)
 
@@ -64,9 +65,7 @@ def _offer(matches: Sequence[Match], limits: Limits) -> tuple[Match, ...]:
     return tuple(one for one in matches if one.confidence >= limits.offered)[:SUGGESTIONS]
 
 
-async def _follow_up(
-    search: Search, text: str, alone: Sequence[Match], limits: Limits
-) -> Decision:
+async def _follow_up(search: Search, text: str, alone: Sequence[Match], limits: Limits) -> Decision:
     """The question is understood through the one before it."""
     matches = await search(text)
     best = _best(matches)
@@ -83,17 +82,19 @@ def is_follow_up(text: str, language: Language) -> bool:
     words = split_words(text, language, 60)
     folded = " ".join(word.folded for word in words)
     has_pronoun = any(word.folded in _PRONOUNS for word in words)
-    meaningful = sum(not word.is_stop for word in words)
-    return bool(_BEGINNING.match(folded)) or has_pronoun or meaningful <= 1
+    return bool(_BEGINNING.match(folded)) or has_pronoun or is_short(text, language)
+
+
+def is_short(text: str, language: Language) -> bool:
+    """Whether a question has at most one word with a meaning."""
+    return sum(not word.is_stop for word in split_words(text, language, 60)) <= 1
 
 
 def split_parts(text: str, language: Language) -> list[str]:
     """The parts of a question that may have topics of their own."""
     parts = [part.strip() for part in _GAP.split(text)]
     return [
-        part
-        for part in parts
-        if any(not word.is_stop for word in split_words(part, language, 60))
+        part for part in parts if any(not word.is_stop for word in split_words(part, language, 60))
     ]
 
 
