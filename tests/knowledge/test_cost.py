@@ -93,7 +93,7 @@ def count_work(index: Index, text: str) -> int:
 
 
 def test_entries_of_any_shape_cost_alike() -> None:
-    """Edge case 51: entries of the maximum size cost at most a few times as much as ordinary ones."""
+    """Edge case 51: entries of the maximum size cost a few times as much as ordinary ones."""
     usual = make_index([ordinary(number) for number in range(60)])
     worst = make_index([crowded(number) for number in range(60)])
     reference = count_work(usual, QUESTIONS[-1])

@@ -3,6 +3,7 @@
 import random
 from collections.abc import Iterator
 
+import numpy as np
 from tools.ranking.data import Organisation
 from tools.ranking.vectors import Meanings, Vectors
 
@@ -41,7 +42,7 @@ TEMPLATES: dict[Language, tuple[tuple[str, str], ...]] = {
 
 def make_strangers(count: int) -> list[Entry]:
     """Entries about all that is in the word lists, in both languages."""
-    random_ = random.Random(7)  # noqa: S311  # the same entries in every run
+    random_ = random.Random(7)  # the same entries in every run
     found = []
     for language, file in (("cs", "czech.tsv"), ("en", "english.tsv")):
         with open(f"{FOLDER}/{file}", encoding="utf-8") as lines:  # noqa: PTH123
@@ -71,11 +72,11 @@ def choose_strangers(
     own: dict[str, Entry], strangers: dict[str, Entry], vectors: Vectors
 ) -> dict[str, Entry]:
     """Those that no entry of the organisation resembles."""
-    meanings = Meanings(vectors, own)
+    mine = np.stack([vectors.embed_entry(entry)[0] for entry in own.values()])
     return {
         entry_id: entry
         for entry_id, entry in strangers.items()
-        if max(meanings.compare(entry.question).values()) < MOST_LIKENESS
+        if float((mine @ vectors.embed_entry(entry)[0]).max()) < MOST_LIKENESS
     }
 
 
@@ -86,17 +87,15 @@ def make_bases(
     vectors: Vectors,
     fitted: Fitted,
 ) -> Iterator[tuple[str, Base]]:
-    """Of three sizes: its own entries, all organisations' together, and thousands."""
+    """Its own entries, and thousands of entries with them among them."""
     own = organisation.entries
     names = frozenset(own)
     yield "own", Base(fitted, vectors, own, names)
-    real = {
+    strange = {
         f"{other.name} {entry_id}": entry
         for other in others
         for entry_id, entry in other.entries.items()
     }
-    real = choose_strangers(own, real, vectors)
-    yield "all", Base(fitted, vectors, own | real, names)
-    made = {f"stranger {number}": entry for number, entry in enumerate(strangers)}
-    made = choose_strangers(own, made, vectors)
-    yield "thousands", Base(fitted, vectors, own | real | made, names)
+    strange |= {f"stranger {number}": entry for number, entry in enumerate(strangers)}
+    chosen = choose_strangers(own, strange, vectors)
+    yield "thousands", Base(fitted, vectors, own | chosen, names)

@@ -37,7 +37,7 @@ class Organisation:
 def read_organisation(folder: Path, name: str) -> Organisation:
     entries = {line["id"]: _read_entry(line) for line in _read(folder / f"{name}.entries.jsonl")}
     lines = _read(folder / f"{name}.jsonl")
-    return Organisation(name, lines[0]["lang"], entries, tuple(map(_read_case, lines)))
+    return Organisation(name, _read_language(lines[0]), entries, tuple(map(_read_case, lines)))
 
 
 def read_all(folder: Path = FOLDER) -> list[Organisation]:
@@ -49,6 +49,10 @@ def _read(path: Path) -> list[dict[str, str]]:
     return [orjson.loads(line) for line in path.read_text("utf-8").splitlines() if line.strip()]
 
 
+def _read_language(line: dict[str, str]) -> Language:
+    return "cs" if line["lang"] == "cs" else "en"
+
+
 def _read_entry(line: dict[str, str]) -> Entry:
     keywords = tuple(filter(None, (one.strip() for one in line["keywords"].split(","))))
     return Entry(line["question"], line["answer"], keywords)
@@ -58,7 +62,7 @@ def _read_case(line: dict[str, str]) -> Case:
     names = (line.get("expected_entry"), line.get("also_entry"))
     return Case(
         line["question"],
-        "cs" if line["lang"] == "cs" else "en",
+        _read_language(line),
         line["kind"],
         tuple(filter(None, names)),
         (line.get("context") or [None])[-1],

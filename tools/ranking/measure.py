@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from tools.ranking.bases import Base
 from tools.ranking.data import Case
 
+from hlas.knowledge.language import Language
 from hlas.knowledge.ranking import Decision, Match
 from hlas.knowledge.ranking.confidence import Limits
 from hlas.knowledge.ranking.decision import decide
@@ -28,9 +29,9 @@ class Searches:
     def __init__(self, base: Base, *, is_semantic: bool) -> None:
         self._base = base
         self._is_semantic = is_semantic
-        self._known: dict[tuple[str, str], list[Match]] = {}
+        self._known: dict[tuple[str, Language], list[Match]] = {}
 
-    def find(self, text: str, language: str) -> list[Match]:
+    def find(self, text: str, language: Language) -> list[Match]:
         key = text, language
         if key not in self._known:
             meaning = self._base.meanings.compare(text) if self._is_semantic else None
@@ -50,7 +51,8 @@ def _run(decision: Coroutine[None, None, Decision]) -> Decision:
     try:
         decision.send(None)
     except StopIteration as end:
-        return end.value
+        found: Decision = end.value
+        return found
     raise AssertionError
 
 

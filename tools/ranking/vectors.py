@@ -20,20 +20,27 @@ class Vectors:
         self._cache = cache
         self._model: Model | None = None
         self._known: dict[str, np.ndarray] = {}
+        self._entries: dict[Entry, np.ndarray] = {}
         self._is_new = False
         if cache.exists():
             with np.load(cache) as stored:
                 self._known = dict(zip(stored["keys"].tolist(), stored["rows"], strict=True))
 
-    def embed(self, text: str, *, is_question: bool) -> np.ndarray:
-        key = hashlib.sha256(f"{is_question} {text}".encode()).hexdigest()[:24]
+    def embed(self, text: str) -> np.ndarray:
+        key = hashlib.sha256(text.encode()).hexdigest()[:24]
         if key not in self._known:
             self._model = self._model or load_model(None)
-            found = self._model.embed(text, is_question=is_question)
+            found = self._model.embed(text, is_question=False)
             # As the product stores them.
             self._known[key] = found.astype(np.float16).astype(np.float32)
             self._is_new = True
         return self._known[key]
+
+    def embed_entry(self, entry: Entry) -> np.ndarray:
+        """The first row is that of its question."""
+        if entry not in self._entries:
+            self._entries[entry] = np.stack([self.embed(text) for text in texts_of(entry)])
+        return self._entries[entry]
 
     def save(self) -> None:
         if self._is_new:
@@ -48,10 +55,13 @@ class Meanings:
     def __init__(self, vectors: Vectors, entries: dict[str, Entry]) -> None:
         self._vectors = vectors
         self._matrix = Matrix()
+        self._known: dict[str, Meaning] = {}
         for entry_id, entry in entries.items():
-            rows = np.stack([vectors.embed(one, is_question=False) for one in texts_of(entry)])
+            rows = vectors.embed_entry(entry)
             self._matrix.put([entry_id], [len(rows)], rows)
 
     def compare(self, text: str) -> Meaning:
-        ids, scores = self._matrix.search(self._vectors.embed(to_english(text), is_question=True))
-        return dict(zip(ids, scores, strict=True))
+        if text not in self._known:
+            ids, scores = self._matrix.search(self._vectors.embed(to_english(text)))
+            self._known[text] = dict(zip(ids, scores, strict=True))
+        return self._known[text]

@@ -18,7 +18,7 @@ MOST_POSTINGS = 4000
 # Heads of an entry that are compared, in words.
 MOST_COMPARED_WORDS = 120
 # Of a word that was corrected, and of words in the body of an entry.
-CORRECTED = 0.85
+CORRECTED = 0.95
 BODY = 0.6
 # From here on a term is what the word means, not only something near it.
 DIRECT = 0.99
@@ -64,6 +64,7 @@ class Question:
         self._postings = postings
         self._rarity = rarity
         spoken = detect(text) or language
+        self._language = spoken
         distinct = {one.word.stem: one for one in read_words(text, language, MOST_QUESTION_WORDS)}
         self.words: list[Asking] = []
         for meant in list(distinct.values())[:MOST_WORDS]:
@@ -74,8 +75,8 @@ class Question:
         self._terms: dict[str, float] = {}
         for one in self.words:
             for term, weight in one.meant.terms.items():
-                weight *= one.certainty
-                self._terms[term] = max(weight, self._terms.get(term, 0.0))
+                known = self._terms.get(term, 0.0)
+                self._terms[term] = max(weight * one.certainty, known)
         self._letters = list_letters(normalise(text))
         self.asked = Asked(len(self.words), spoken == "cs", self._share_unknown())
 
@@ -121,7 +122,7 @@ class Question:
     def compare(
         self, number: int, entry: Entry, language: Language | None, meaning: float
     ) -> Evidence:
-        exact = head = whole = 0.0
+        exact = head = whole = missing = 0.0
         for one in self.words:
             in_head = in_body = is_written = 0.0
             for term, weight in one.meant.terms.items():
@@ -139,9 +140,19 @@ class Question:
             exact += share * is_written
             head += share * in_head
             whole += share * max(in_head, BODY * in_body)
+            missing = max(missing, one.weight * (1 - max(in_head, in_body)))
         total = self._total or 1.0
         covered, letters = self._compare_heads(entry, language)
-        return Evidence(exact / total, head / total, whole / total, covered, letters, meaning)
+        return Evidence(
+            exact / total,
+            head / total,
+            whole / total,
+            covered,
+            letters,
+            missing / total,
+            float(bool(language and self._language and language != self._language)),
+            meaning,
+        )
 
     def _compare_heads(self, entry: Entry, language: Language | None) -> tuple[float, float]:
         """The best of: how much of a head is in the question, by words and by letters."""

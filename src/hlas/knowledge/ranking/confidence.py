@@ -1,7 +1,7 @@
 """How sure a match is: a logistic model over a few features, fitted by tools/ranking."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from functools import cache
 from math import exp, log1p
 from pathlib import Path
@@ -28,6 +28,10 @@ class Evidence:
     covered: float
     # Of groups of three letters, in common with that head.
     letters: float
+    # Of the question, the word that says most and is missing, as a share.
+    missing: float
+    # Written in another language than the question.
+    is_foreign: float
     # Likeness of meaning, if it is known.
     meaning: float
 
@@ -73,9 +77,17 @@ class Fitted:
 def list_ranking_features(evidence: Evidence, *, is_semantic: bool) -> list[float]:
     """Those by which the entries for one question are compared."""
     both = evidence.head * evidence.covered
-    features = [*astuple(evidence)[:5], both]
+    features = [
+        evidence.exact,
+        evidence.head,
+        evidence.whole,
+        evidence.covered,
+        evidence.letters,
+        both,
+        evidence.is_foreign,
+    ]
     if is_semantic:
-        features += [evidence.meaning, max(0.0, evidence.meaning - 0.5)]
+        features.append(evidence.meaning)
     return features
 
 
@@ -88,6 +100,9 @@ def list_confidence_features(
         max(-3.0, min(3.0, score - best_other)),
         evidence.whole,
         evidence.covered,
+        evidence.letters,
+        evidence.missing,
+        evidence.is_foreign,
         asked.unknown,
         log1p(asked.words),
         float(asked.is_czech),

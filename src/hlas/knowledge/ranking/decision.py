@@ -49,9 +49,10 @@ async def decide(
         both = _find_topics(found, matches, limits.topic)
         if both:
             return Decision(both, confidence=min(one.confidence for one in both))
-    if best >= limits.sure:
+    goes_on = previous and is_follow_up(text, language)
+    if best >= limits.sure and not (goes_on and best < CERTAIN and is_short(text, language)):
         return Decision(tuple(matches[:1]), confidence=best)
-    if previous and is_follow_up(text, language):
+    if goes_on:
         return await _follow_up(search, f"{previous} {text}", matches, limits)
     return Decision((), _offer(matches, limits), confidence=best)
 
@@ -81,8 +82,12 @@ def is_follow_up(text: str, language: Language) -> bool:
     words = split_words(text, language, 60)
     folded = " ".join(word.folded for word in words)
     has_pronoun = any(word.folded in _PRONOUNS for word in words)
-    meaningful = sum(not word.is_stop for word in words)
-    return bool(_BEGINNING.match(folded)) or has_pronoun or meaningful <= 1
+    return bool(_BEGINNING.match(folded)) or has_pronoun or is_short(text, language)
+
+
+def is_short(text: str, language: Language) -> bool:
+    """Whether a question has at most one word with a meaning."""
+    return sum(not word.is_stop for word in split_words(text, language, 60)) <= 1
 
 
 def split_parts(text: str, language: Language) -> list[str]:
