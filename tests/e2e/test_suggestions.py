@@ -278,7 +278,7 @@ async def test_thumbs(context: BrowserContext, shop: Shop, clerk: Clerk) -> None
     no_problems(visitor, other)
 
 
-TEXTS = {
+TEXTS: dict[str, object] = {
     "title": "Everybody",
     "suggestions": ["Hello?"],
     "texts": {
