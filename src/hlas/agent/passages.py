@@ -4,8 +4,9 @@ from hlas.agent.filter.links import find_addresses
 from hlas.agent.prompts import LONGEST_URL, Passage
 from hlas.knowledge.ranking import Match
 
-# Below this an entry shares a few common words with the question, and would only mislead.
-CONFIDENCE = 0.2
+# Far below what is sent to a visitor without a model, because a model understands whether a passage
+# answers the question. Below this the two share a few common words at most.
+CONFIDENCE = 0.05
 
 
 def is_relevant(match: Match) -> bool:
@@ -13,10 +14,15 @@ def is_relevant(match: Match) -> bool:
 
 
 def make_passage(number: int, match: Match) -> Passage:
-    return Passage(number, match.entry_id, match.question, match.answer, find_url(match.answer))
+    return Passage(number, match.entry_id, match.question, match.answer, find_page(match))
+
+
+def find_page(match: Match) -> str:
+    """Where its citations lead: the page it was taken from, or an address in its answer."""
+    return match.url or find_url(match.answer)
 
 
 def find_url(answer: str) -> str:
-    """The first address in an entry's answer, to which its citations link; empty without one."""
+    """The first address in an entry's answer; empty without one."""
     fitting = (url for url in find_addresses(answer) if len(url) <= LONGEST_URL)
     return next(fitting, "")

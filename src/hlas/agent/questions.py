@@ -1,4 +1,4 @@
-"""What a run asks the agent, and what is said where there is no answer."""
+"""The question of a run to the agent, and the fallback sentence."""
 
 from collections.abc import Mapping
 from typing import Protocol
@@ -31,7 +31,7 @@ def make_question(run: Run, briefing: Briefing) -> Question:
 
 
 def _find_language(briefing: Briefing) -> Language:
-    """That of the last message that shows one, else that of the widget."""
+    """The language of the last message that shows one, else the language of the widget."""
     for text in reversed((*briefing.context, *briefing.texts)):
         if detected := language.detect(text):
             return detected

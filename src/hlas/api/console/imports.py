@@ -270,9 +270,7 @@ async def refresh_source(visit: Signed, tenant: PathTenant, source_id: UUID) -> 
             read = await read_source(
                 visit.request, tenant, job, on_page=count_pages(source.location, tell)
             )
-            imported.append(
-                await refresh.take(visit.database, tenant.id, source, read, visit.change)
-            )
+            imported.append(await refresh.take(visit.database, tenant.id, read, visit.change))
             warnings = read.warnings
         except errors.HlasError as error:
             refusals.append(Refusal(source.location, explain(source.location, error)))
