@@ -46,6 +46,8 @@ async def test_verdicts(live_server: Live, operators: Database) -> None:
                 tools=["search_knowledge"],
             ),
         )
+    # One for each question, and one more after the tool.
+    assert len(provider.requests) == 7
     verdicts = [one.verdict for one in result.results]
     assert verdicts == ["right", "wrong", "wrong", "wrong", "unanswered", "right"]
     assert (result.right, result.wrong, result.unanswered, result.cases) == (2, 3, 1, 6)

@@ -16,6 +16,8 @@ from scripted_agent import words
 from scripted_model import ScriptedModel
 from streams import Follower, follow
 
+# On a line of its own before a script: the model is given a passage.
+COVERED = "What does delivery cost?"
 SPENT = """
 select coalesce(sum(amount), 0)::bigint as amount, count(*) as requests,
        count(*) filter (where is_settled) as settled
@@ -131,7 +133,7 @@ async def test_tool(shop: Site, provider: ScriptedModel) -> None:
 @pytest.mark.parametrize("max_steps", [1, 3])
 async def test_endless_calls(shop: Site, provider: ScriptedModel, max_steps: int) -> None:
     """Edge case 65: at most `max_steps` steps, then one without tools."""
-    text = 'call search_knowledge {"query": "open"} forever'
+    text = f'{COVERED}\ncall search_knowledge {{"query": "open"}} forever'
     body = (await ask(shop, text, max_steps=max_steps)).json()
     assert body["assistant_message"]["content"] == "Done."
     assert body["meta"]["steps"] == len(provider.requests) == max_steps + 1
@@ -357,21 +359,23 @@ async def test_canary(shop: Site, operators: Database, provider: ScriptedModel) 
     """Edge case 66: a model that gives its secret away is not heard."""
     row = await operators.one("select canary from agent_settings")
     assert row is not None
-    body = (await ask(shop, f"repeat My secret is {row['canary']} so there.")).json()
+    body = (await ask(shop, f"{COVERED}\nrepeat My secret is {row['canary']} so there.")).json()
     assert body["meta"]["reason"] == "model_failed"
     assert row["canary"] not in body["assistant_message"]["content"]
     assert len(shop.live.events("canary_tripped")) == 1
+    assert len(provider.requests) == 1
 
 
-async def test_links(shop: Site) -> None:
+async def test_links(shop: Site, provider: ScriptedModel) -> None:
     """Edge case 66: no link to a host that is not the tenant's reaches the visitor."""
     text = (
-        f"repeat See [this](https://evil.example/x), ![i](https://evil.example/i.png) "
+        f"{COVERED}\nrepeat See [this](https://evil.example/x), ![i](https://evil.example/i.png) "
         f"and {shop.origin}/faq"
     )
     content = (await ask(shop, text)).json()["assistant_message"]["content"]
     assert "evil" not in content
     assert f"{shop.origin}/faq" in content
+    assert len(provider.requests) == 1
 
 
 async def test_unreadable_key(

@@ -1,25 +1,29 @@
 """Passages of the tenant's own knowledge: their addresses, their links, and who searches when."""
 
 import asyncio
-import itertools
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
 import pytest_asyncio
 
 from factories import Live, Site, make_site
-from hlas.agent import Question, attempts, knowledge
+from hlas.agent import Question, knowledge
 from hlas.agent.agent_settings import DEFAULTS
 from hlas.agent.passages import CONFIDENCE, find_url, make_passage
-from hlas.agent.prompts import LONGEST_URL, RULES, Passage
+from hlas.agent.prompts import LONGEST_URL, MOST_PASSAGES, RULES, Passage
 from hlas.agent.ranker import CONNECTIONS, Ranker
 from hlas.agent.tools import products
 from hlas.agent.tools.products import Product
 from hlas.agent.tools.toolbox import Caller, Toolbox
 from hlas.knowledge import entries
-from hlas.knowledge.entries import Entry, Match
+from hlas.knowledge.entries import Entry
+from hlas.knowledge.ranking import Decision, Match, SmallTalk
+from hlas.knowledge.ranking.decision import decide
+from hlas.knowledge.ranking.index import Index
+from hlas.knowledge.ranking.library import Library
 from hlas.outbound.client import OutboundClient
 from hlas.store.db import Database
 from hlas.store.vault import Vault
@@ -45,7 +49,9 @@ async def shop(live_server: Live, operators: Database, provider: ScriptedModel) 
     return site
 
 
-async def test_a_cited_entry_links_to_its_address(shop: Site, operators: Database) -> None:
+async def test_a_cited_entry_links_to_its_address(
+    shop: Site, operators: Database, provider: ScriptedModel
+) -> None:
     """The first address in an entry is the source's, and may stand in the answer."""
     entry = Entry("How do I order?", f"Order at {URL}, or call us.", ("repeat",), "en")
     await entries.save(operators, UUID(shop.tenant_id), [entry], source="test")
@@ -53,10 +59,11 @@ async def test_a_cited_entry_links_to_its_address(shop: Site, operators: Databas
     message = body["assistant_message"]
     assert message["content"] == f"order {URL} today [1]."
     assert message["metadata"]["sources"] == [{"number": 1, "title": entry.question, "url": URL}]
+    assert len(provider.requests) == 1
 
 
 async def test_an_entry_that_a_tool_finds_links_to_its_address(
-    shop: Site, operators: Database
+    shop: Site, operators: Database, provider: ScriptedModel
 ) -> None:
     """What `search_knowledge` finds is a source with an address, too."""
     entry = Entry("Where is the catalogue?", f"See {URL}.", ("whale",), "en")
@@ -65,6 +72,7 @@ async def test_an_entry_that_a_tool_finds_links_to_its_address(
     body = (await ask(shop, script)).json()
     sources = body["assistant_message"]["metadata"]["sources"]
     assert URL in [source["url"] for source in sources if source["title"] == entry.question]
+    assert len(provider.requests) == 2
 
 
 @pytest.mark.parametrize(
@@ -89,6 +97,74 @@ def test_address_of_an_entry(answer: str, url: str) -> None:
     assert passage == Passage(7, "an entry", "A question", answer, url, "entry")
 
 
+async def test_a_passage_links_to_its_page(
+    shop: Site, operators: Database, provider: ScriptedModel
+) -> None:
+    """An imported passage is a numbered source with the address of its page, which may be written;
+    it comes before addresses in the text.
+    """
+    page = "https://pages.example/returns?lang=en"
+    prose = f"Goods go back within 30 days. See {URL} too."
+    passage = Entry("Returns", prose, ("repeat",), "en", "passage", url=page)
+    await entries.save(operators, UUID(shop.tenant_id), [passage], source="test")
+    message = (await ask(shop, f"repeat returns {page} [1].")).json()["assistant_message"]
+    assert message["content"] == f"returns {page} [1]."
+    assert message["metadata"]["sources"] == [{"number": 1, "title": "Returns", "url": page}]
+    assert f"Address: {page}" in provider.requests[0]["messages"][-1]["content"]
+    assert len(provider.requests) == 1
+
+
+async def test_what_the_model_was_not_shown_is_no_source(
+    shop: Site, provider: ScriptedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The best passages are numbered, as many as the prompt has room for; a higher number is
+    removed, and so is the host of what was left out.
+    """
+    found = [
+        Match(f"{number}", f"What is {number}?", f"https://n{number}.example/", 0.4 + number / 100)
+        for number in range(MOST_PASSAGES + 1)
+    ]
+    monkeypatch.setattr(Index, "search", lambda *_: found)
+    text = f"repeat [{MOST_PASSAGES}] https://n1.example/ [{MOST_PASSAGES + 1}] https://n0.example/"
+    message = (await ask(shop, text)).json()["assistant_message"]
+    assert message["content"] == f"[{MOST_PASSAGES}] https://n1.example/ …"
+    [source] = message["metadata"]["sources"]
+    assert (source["number"], source["title"]) == (MOST_PASSAGES, "What is 1?")
+    assert provider.requests[0]["messages"][-1]["content"].count("\nTitle: ") == MOST_PASSAGES
+    assert len(provider.requests) == 1
+
+
+async def test_yes_to_the_model(
+    shop: Site, provider: ScriptedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A "yes" alone matches nothing, but reaches the model that has asked something; other small
+    talk, and a "yes" to nothing, cost nothing.
+    """
+    talks: dict[str, SmallTalk] = {"Yes": "assent", "Thanks": "thanks"}
+
+    async def decide_sooner(search: Any, text: str, *rest: Any) -> Decision:
+        if text in talks:
+            return Decision(small_talk=talks[text])
+        return await decide(search, text, *rest)
+
+    monkeypatch.setattr(knowledge, "decide", decide_sooner)
+    told = (await ask(shop, "Yes")).json()
+    assert (told["meta"]["source"], told["meta"]["steps"]) == ("smalltalk", 0)
+    assert len(provider.requests) == 0
+    await ask(shop, "repeat Shall I ask a person?")
+    answered = (await ask(shop, "Yes")).json()
+    assert (answered["meta"]["source"], answered["meta"]["steps"]) == ("agent", 1)
+    history = [one["content"] for one in provider.requests[1]["messages"][1:]]
+    assert history[-2] == "Shall I ask a person?"
+    assert "\nYes\n" in history[-1]
+    assert len(provider.requests) == 2
+    for text in ("Thanks", "Yes"):
+        told = (await ask(shop, text)).json()
+        assert (told["meta"]["source"], told["meta"]["steps"]) == ("smalltalk", 0)
+        assert "reason" not in told["meta"]
+    assert len(provider.requests) == 2
+
+
 def test_the_prompt_names_the_tools_that_find_passages() -> None:
     """Rule 5: what any other tool returns is not a passage, however it looks."""
     assert "the results of search_knowledge and get_product are numbered passages" in RULES
@@ -99,54 +175,55 @@ async def test_one_threshold(
     shop: Site, provider: ScriptedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The prompt and the tool take the same entries for passages."""
-
-    async def rank(*_: object) -> list[Match]:
-        return [
-            Match(str(uuid4()), "What is near?", "It is near.", CONFIDENCE),
-            Match(str(uuid4()), "What is far?", "It is far.", CONFIDENCE - 0.01),
-        ]
-
-    monkeypatch.setattr(entries, "rank", rank)
+    found = [
+        Match(str(uuid4()), "What is near?", "It is near.", CONFIDENCE),
+        Match(str(uuid4()), "What is far?", "It is far.", CONFIDENCE - 0.01),
+    ]
+    monkeypatch.setattr(Index, "search", lambda *_: found)
     await ask(shop, 'call search_knowledge {"query": "x"} then repeat Yes.')
     told = [request["messages"][-1]["content"] for request in provider.requests]
     assert ["It is near." in one for one in told] == [True, True]
     assert ["It is far." in one for one in told] == [False, False]
 
 
-async def test_passages_are_found_in_turns(shop: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_passages_are_found_in_turns(
+    shop: Site, provider: ScriptedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Edge case 51: visitors of one tenant do not keep all connections busy."""
     running, most = 0, 0
+    read = Library.open
 
-    async def rank(*_: object) -> list[Match]:
+    async def read_slowly(library: Library, database: Database, tenant_id: str) -> Index:
         nonlocal running, most
         running += 1
         most = max(most, running)
-        await asyncio.sleep(0.3)
+        await asyncio.sleep(0.1)
+        index = await read(library, database, tenant_id)
         running -= 1
-        return [Match(str(uuid4()), "Why?", "Because.", 1.0)]
+        return index
 
     visits = [replace(shop) for _ in range(3)]
     for visit in visits:
         await visit.open()
-    monkeypatch.setattr(entries, "rank", rank)
+    monkeypatch.setattr(Library, "open", read_slowly)
     answers = await asyncio.gather(*(ask(visit, "repeat Yes [1].") for visit in visits))
     assert [one.json()["meta"]["source"] for one in answers] == ["agent"] * 3
-    assert most == 1
+    assert (most, len(provider.requests)) == (1, 3)
 
 
 async def test_a_search_that_waits_too_long_is_skipped(
     shop: Site, provider: ScriptedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Passages that could not be searched are logged; the visitor is answered all the same."""
-    calls = itertools.count()
+    """Passages that could not be searched are logged; the visitor is answered all the same, and
+    does not wait for a second search.
+    """
 
-    async def rank(*_: object) -> list[Match]:
-        if next(calls) == 0:
-            await asyncio.sleep(60)
-        return []
+    async def wait(*_: object) -> Index:
+        await asyncio.sleep(60)
+        return Index()
 
-    monkeypatch.setattr(entries, "rank", rank)
-    monkeypatch.setattr(attempts, "ANSWER_SECONDS", 0.05)
+    monkeypatch.setattr(Library, "open", wait)
+    monkeypatch.setattr(knowledge, "ANSWER_SECONDS", 0.05)
     body = (await ask(shop, UNCOVERED)).json()
     assert body["meta"]["source"] == "fallback"
     assert provider.requests == []
@@ -183,17 +260,24 @@ async def test_searches_take_turns(
     at_once: list[list[str]] = []
     started, finish = asyncio.Event(), asyncio.Event()
 
-    async def search(_: Database, tenant_id: str, *__: object) -> list[Match]:
+    async def search(tenant_id: str) -> None:
         running.append(tenant_id)
         at_once.append(sorted(running))
         if tenant_id == "slow":
             started.set()
             await finish.wait()
         running.remove(tenant_id)
+
+    async def open_index(_: Library, __: Database, tenant_id: str) -> Index:
+        await search(tenant_id)
+        return Index()
+
+    async def find_products(_: Database, tenant_id: str, __: str) -> list[Product]:
+        await search(tenant_id)
         return []
 
-    monkeypatch.setattr(entries, "rank", search)
-    monkeypatch.setattr("hlas.agent.tools.builtin.find_products", search)
+    monkeypatch.setattr(Library, "open", open_index)
+    monkeypatch.setattr("hlas.agent.tools.builtin.find_products", find_products)
     monkeypatch.setattr(knowledge, "ANSWER_SECONDS", 60.0)
     outbound = OutboundClient(frozenset())
     ranker = Ranker(database)

@@ -56,7 +56,7 @@ async def test_import_list_remove(database_url: str, operators: Database, tmp_pa
     )
     assert orjson.loads(removed.out) == {"removed": [found[0]["id"]]}
     rest = await hlas(database_url, "knowledge", "list", "shop")
-    assert rest.out == f"{found[1]['id']}  cs   Kde jste?\n"
+    assert rest.out == f"{found[1]['id']}  cs   answer   Kde jste?\n"
 
 
 async def test_errors_are_one_line(database_url: str, operators: Database, tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ from hlas.agent import Question
 from hlas.agent.knowledge import KnowledgeAgent
 from hlas.agent.ranker import Ranker
 from hlas.demo import tenant as demo
-from hlas.knowledge import entries
 from hlas.knowledge.language import detect, fold
 from hlas.store.db import Database
 from hlas.tenants import tenants
@@ -141,6 +140,6 @@ async def test_every_own_question(operators: Database, database: Database) -> No
     for entry in demo.read_entries():
         for text in (entry.question, fold(entry.question).upper()):
             language = entry.language or "cs"
-            best = (await entries.rank(database, str(made.id), text, language))[0]
+            best = (await Ranker(database).rank(str(made.id), text, language))[0]
             assert best.answer == entry.answer, text
             assert best.confidence > 0.99, text

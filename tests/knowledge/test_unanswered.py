@@ -14,7 +14,7 @@ from hlas.knowledge.ranking import Match
 from hlas.knowledge.unanswered import Place
 from hlas.privacy import erasure
 from hlas.privacy.subjects import Subject
-from hlas.store.db import Database
+from hlas.store.db import Confined, Database
 from hlas.visitors.tokens import Session
 from questions import ask_in_vain, write
 
@@ -51,12 +51,28 @@ async def test_record(database: Database, operators: Database) -> None:
     both = [(1, "thumbs_down", [TWO]), (3, "thumbs_down", [ONE])]
     assert await read_rows(operators) == both
 
-    await unanswered.take_back(database, other.tenant_id, conversation_id, 3, "thumbs_down")
-    await unanswered.take_back(database, tenant_id, conversation_id, 3, "fallback")
-    assert await read_rows(operators) == both
-    for seq in (1, 3):
-        await unanswered.take_back(database, tenant_id, conversation_id, seq, "thumbs_down")
+    async with Confined(database, other.tenant_id).transaction() as connection:
+        await unanswered.take_back(connection, other.tenant_id, conversation_id, 3, "thumbs_down")
+    async with Confined(database, tenant_id).transaction() as connection:
+        await unanswered.take_back(connection, tenant_id, conversation_id, 3, "fallback")
+        assert await read_rows(operators) == both
+        for seq in (1, 3):
+            await unanswered.take_back(connection, tenant_id, conversation_id, seq, "thumbs_down")
     assert await read_rows(operators) == [(1, "fallback", [TWO])]
+
+
+async def test_recorded_once(database: Database, operators: Database, session: Session) -> None:
+    """Retries and several workers at once make one question of a message, also when it was dealt
+    with meanwhile: then it stays so.
+    """
+    await write(operators, session, 1, "Do you have a sauna?")
+    key = (session.tenant_id, session.conversation_id, 1)
+    await asyncio.gather(*(unanswered.record(database, *key, "fallback") for _ in range(8)))
+    assert await read_rows(operators) == [(1, "fallback", [])]
+    tenant_id, place = UUID(session.tenant_id), Place(UUID(session.conversation_id), 1)
+    assert await unanswered.dismiss(operators, tenant_id, [place]) == 1
+    await unanswered.record(database, *key, "fallback")
+    assert await unanswered.count_open(operators, tenant_id) == 0
 
 
 def ask(number: int, text: str, days_ago: int = 0) -> Question:

@@ -16,7 +16,7 @@ from hlas import log
 from hlas.agent import Agent, Answer, Listener, Question, Reason, agent_settings
 from hlas.agent.attempts import Attempt, GiveUp, Means
 from hlas.agent.embedder import EndpointEmbedder
-from hlas.agent.knowledge import KnowledgeAgent
+from hlas.agent.knowledge import KnowledgeAgent, tell
 from hlas.agent.money.spend import Ledger
 from hlas.agent.prompts import Passage
 from hlas.agent.providers.chat import ChatClient
@@ -155,7 +155,12 @@ class ModelAgent:
             report = await attempt.report_decision()
         except Unavailable:
             report = None
-        return report or await self.knowledge.answer(question, listener)
+        if report is not None:
+            return report
+        if attempt.findings:
+            # Searched already: a search takes time, and may cost money.
+            return tell(attempt.findings, question.language, listener)
+        return await self.knowledge.answer(question, listener)
 
 
 class _Silence:

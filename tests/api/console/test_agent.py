@@ -289,6 +289,7 @@ async def test_a_model_that_fails_is_shown(site: Site, operators: Database) -> N
         browser = await make_browser(site.live, operators)
         path = f"/tenants/{site.slug}/agent/try"
         answer = await browser.post(path, question="fail 500 What does delivery cost?")
+    assert len(provider.requests) == 1
     assert answer.status_code == 200
     assert "the model failed" in answer.text
     assert "not reported: the most they can cost is counted" in answer.text
@@ -318,6 +319,6 @@ async def test_the_last_evaluations(site: Site, operators: Database) -> None:
         ["older.jsonl"],
     ]
     figures = re.findall(r'class="number">([^<]+)</td>', rows[0])
-    assert figures[:4] == ["1 (50 %)", "0", "1", "$0.00"]
-    assert all(figure.endswith(" ms") for figure in figures[4:])
+    assert figures[:5] == ["1 (50 %)", "0", "0", "1", "$0.00"]
+    assert all(figure.endswith(" ms") for figure in figures[5:])
     assert "Whale" not in page
