@@ -247,8 +247,9 @@ class Settings(BaseSettings):
         tuple[str, ...], NoDecode, BeforeValidator(_split), AfterValidator(_check_hosts)
     ] = Field(
         (),
-        description="private hosts that tenants' MCP servers may be on, as host or host:port, "
-        "comma-separated; http is allowed there; empty: only public addresses, only https",
+        description="private hosts that tenants' MCP servers and imported pages may be on, as host "
+        "or host:port, comma-separated; http is allowed there; empty: only public addresses, only "
+        "https",
     )
     trusted_proxies: Annotated[TrustedProxies, NoDecode, BeforeValidator(_parse_proxies)] = Field(
         default_factory=TrustedProxies,

@@ -128,6 +128,38 @@ async def test_grouping_many() -> None:
     assert with_work >= 500 // SLICE
 
 
+async def test_most_open(operators: Database, session: Session) -> None:
+    """Of 10 000 open questions the newest 2000 are grouped, cut to what a wording may have: what a
+    list costs is bounded. The others follow as these are resolved.
+    """
+    await operators.execute(
+        """
+        with asked as (
+            insert into messages (tenant_id, id, conversation_id, seq, role, content, meta)
+            select $1::text::uuid, gen_random_uuid(), $2::text::uuid, n, 'user',
+                   'question' || n || repeat(' word' || n % 100, 300), '{}'
+            from generate_series(1, 10000) as n
+            returning tenant_id, conversation_id, seq
+        )
+        insert into unanswered (tenant_id, conversation_id, seq, reason, created_at)
+        select tenant_id, conversation_id, seq, 'fallback', now() + seq * interval '1 second'
+        from asked
+        """,
+        session.tenant_id,
+        session.conversation_id,
+    )
+    tenant_id = UUID(session.tenant_id)
+    found = await unanswered.list_groups(operators, tenant_id)
+    questions = [question for group in found for question in group.questions]
+    assert {question.seq for question in questions} == set(range(8001, 10001))
+    assert max(len(question.text) for question in questions) == unanswered.LONGEST_TEXT
+    assert await unanswered.count_open(operators, tenant_id) == unanswered.MOST_OPEN
+    places = [Place(question.conversation_id, question.seq) for question in questions]
+    assert await unanswered.dismiss(operators, tenant_id, places) == 2_000
+    rest = await unanswered.list_groups(operators, tenant_id)
+    assert max(question.seq for group in rest for question in group.questions) == 8_000
+
+
 async def search_nothing(_: str, __: Language) -> list[Match]:
     return []
 

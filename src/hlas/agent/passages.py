@@ -4,8 +4,9 @@ from hlas.agent.filter.links import find_addresses
 from hlas.agent.prompts import LONGEST_URL, Passage
 from hlas.knowledge.ranking import Match
 
-# Below this an entry shares a few common words with the question, and would only mislead.
-CONFIDENCE = 0.2
+# Far below what is sent to a visitor without a model, because a model understands whether a passage
+# answers the question. Below this the two share a few common words at most.
+CONFIDENCE = 0.05
 
 
 def is_relevant(match: Match) -> bool:

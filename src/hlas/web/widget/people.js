@@ -58,8 +58,7 @@ function makeForm(label, props, below, work) {
     { class: "card", submit },
     h("label", {}, label, h("input", { required: true, ...props })),
     ...below,
-    progress,
-    h("div", { class: "chips" }, h("button", { class: "confirm" }, texts.send)),
+    h("div", { class: "chips" }, progress, h("button", { class: "confirm" }, texts.send)),
   );
   return form;
 }

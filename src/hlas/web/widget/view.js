@@ -250,7 +250,7 @@ export function extend(item) {
  * @param {Item} item */
 function nodeOf(item) {
   const { role } = item;
-  const look = ["row", role, item.state, item.at].join(" ");
+  const look = ["row", role, item.state, item.at, item.meta?.source].join(" ");
   const node = (item.node ??= row(role, texts[/** @type {"user"} */ (role)] ?? ""));
   if (item.said !== undefined) node.ariaLive = "off";
   if (item.shown !== item.text) paint(item);
