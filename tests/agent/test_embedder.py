@@ -11,10 +11,9 @@ import pytest_asyncio
 
 import log_scan
 from embedding import Meter, Worker, compare, needs_extra, open_worker, run_host
-from hlas.agent import embedder
 from hlas.agent.embedder import EndpointEmbedder
 from hlas.agent.money.spend import Ledger, list_spend
-from hlas.agent.providers import models
+from hlas.agent.providers import embeddings, models
 from hlas.agent.providers.chat import ChatClient
 from hlas.agent.providers.models import ModelChanges, NewModel
 from hlas.knowledge import entries
@@ -129,7 +128,7 @@ async def test_unpaid_failures(shop: Shop) -> None:
     assert (await shop.spent())[0][2] == before
     shop.provider.status = 500
     assert await shop.worker.client.compare(shop.id, POSTAGE) is None
-    body = len(embedder.embeddings.encode(await find_provider(shop), [POSTAGE]))
+    body = len(embeddings.encode(await find_provider(shop), [POSTAGE]))
     assert (await shop.spent())[0][2] == before + body * 1000
     # After two failures in a row it is left alone for a while.
     asked = len(shop.provider.requests)
@@ -174,7 +173,7 @@ async def test_nonsense(shop: Shop) -> None:
 
 async def test_usage_that_is_not_credible(shop: Shop) -> None:
     """Without a report, or with an absurd one, a request costs at most its reservation."""
-    body = len(embedder.embeddings.encode(await find_provider(shop), [POSTAGE]))
+    body = len(embeddings.encode(await find_provider(shop), [POSTAGE]))
     await shop.worker.maker.tick()
     spent = (await shop.spent())[0][2]
     for usage in (None, {"prompt_tokens": 0}, {"prompt_tokens": -1}, {"prompt_tokens": 10**7}):
