@@ -299,7 +299,10 @@ async def test_trial(shop: Shop, logs: io.BytesIO) -> None:
         result = await call(tools, "hand_over", {"reason": "angry"})
         assert (result.outcome, result.text) == ("ok", builtin_tools.PERSON_ASKED)
         refused = await call(tools, "crm__look", {"address": "Elm Street"})
-        assert (refused.outcome, refused.text) == ("error", "This is a trial: nothing was done.")
+        assert (refused.outcome, refused.text) == (
+            "error",
+            "This is a trial: the tool was not called.",
+        )
         assert "tools/call" not in [one["method"] for one in server.asked]
     assert shop.asked == []
     rows = await shop.operators.all("select * from events where action like 'conversation.%'")
