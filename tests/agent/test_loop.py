@@ -11,7 +11,7 @@ import pytest_asyncio
 from factories import Live, Site, make_site
 from hlas.store.db import Database
 from model_scripts import Await, Say, Step, Usage
-from modelled import PRICE, ask, give_model
+from modelled import COVERED, PRICE, ask, give_model
 from scripted_agent import words
 from scripted_model import ScriptedModel
 from streams import Follower, follow
@@ -46,7 +46,7 @@ async def read_spent(operators: Database, site: Site) -> dict[str, int]:
 
 async def test_answer(shop: Site, provider: ScriptedModel, operators: Database) -> None:
     """The model is given passages and the question; its answer is stored with what it cost."""
-    response = await ask(shop, "repeat It costs 99 crowns [1].")
+    response = await ask(shop, f"{COVERED}\nrepeat It costs 99 crowns [1].")
     body = response.json()
     assert body["assistant_message"]["content"] == "It costs 99 crowns [1]."
     assert body["meta"]["source"] == "agent"
@@ -66,11 +66,13 @@ async def test_answer(shop: Site, provider: ScriptedModel, operators: Database) 
 
 async def test_sources(shop: Site, provider: ScriptedModel) -> None:
     """Sources are listed by number; a passage that a tool finds again is the same passage."""
-    body = (await ask(shop, "repeat The usage [2], then [1].")).json()
+    call = 'call search_knowledge {"query": "When are you open?"}'
+    body = (await ask(shop, f"{COVERED}\n{call} then repeat First [2], then [1].")).json()
     sources = body["assistant_message"]["metadata"]["sources"]
     assert [source["number"] for source in sources] == [1, 2]
     agent = shop.live.app.state.services.agent
-    question = 'call search_knowledge {"query": "What does delivery cost?"} then repeat Done [1].'
+    call = f'call search_knowledge {{"query": "{COVERED}"}}'
+    question = f"{COVERED}\n{call} then repeat Done [1]."
     trial = await agent.try_out(shop.tenant_id, question, "en")
     assert trial.answer.tools_used == ("search_knowledge",)
     assert "Delivery costs 99 crowns." in provider.requests[-1]["messages"][-1]["content"]
@@ -113,8 +115,8 @@ async def test_tool(shop: Site, provider: ScriptedModel) -> None:
     """The model calls a tool, is given its result, and answers; readers see the tool at work."""
     follower = Follower()
     reading = asyncio.create_task(follow(shop.live.client, shop, follower))
-    text = 'call search_knowledge {"query": "open"} then repeat From 9 to 17 [2].'
-    body = (await ask(shop, text)).json()
+    call = 'call search_knowledge {"query": "When are you open?"}'
+    body = (await ask(shop, f"{COVERED}\n{call} then repeat From 9 to 17 [2].")).json()
     assert body["assistant_message"]["content"] == "From 9 to 17 [2]."
     assert (body["meta"]["steps"], body["meta"]["tools_used"]) == (2, ["search_knowledge"])
     result = provider.requests[1]["messages"][-1]
@@ -131,7 +133,7 @@ async def test_tool(shop: Site, provider: ScriptedModel) -> None:
 @pytest.mark.parametrize("max_steps", [1, 3])
 async def test_endless_calls(shop: Site, provider: ScriptedModel, max_steps: int) -> None:
     """Edge case 65: at most `max_steps` steps, then one without tools."""
-    text = 'call search_knowledge {"query": "open"} forever'
+    text = f'{COVERED}\ncall search_knowledge {{"query": "open"}} forever'
     body = (await ask(shop, text, max_steps=max_steps)).json()
     assert body["assistant_message"]["content"] == "Done."
     assert body["meta"]["steps"] == len(provider.requests) == max_steps + 1
@@ -357,21 +359,23 @@ async def test_canary(shop: Site, operators: Database, provider: ScriptedModel) 
     """Edge case 66: a model that gives its secret away is not heard."""
     row = await operators.one("select canary from agent_settings")
     assert row is not None
-    body = (await ask(shop, f"repeat My secret is {row['canary']} so there.")).json()
+    body = (await ask(shop, f"{COVERED}\nrepeat My secret is {row['canary']} so there.")).json()
     assert body["meta"]["reason"] == "model_failed"
     assert row["canary"] not in body["assistant_message"]["content"]
     assert len(shop.live.events("canary_tripped")) == 1
+    assert len(provider.requests) == 1
 
 
-async def test_links(shop: Site) -> None:
+async def test_links(shop: Site, provider: ScriptedModel) -> None:
     """Edge case 66: no link to a host that is not the tenant's reaches the visitor."""
     text = (
-        f"repeat See [this](https://evil.example/x), ![i](https://evil.example/i.png) "
+        f"{COVERED}\nrepeat See [this](https://evil.example/x), ![i](https://evil.example/i.png) "
         f"and {shop.origin}/faq"
     )
     content = (await ask(shop, text)).json()["assistant_message"]["content"]
     assert "evil" not in content
     assert f"{shop.origin}/faq" in content
+    assert len(provider.requests) == 1
 
 
 async def test_unreadable_key(

@@ -1,9 +1,9 @@
 """Passages of the tenant's own knowledge: their addresses, their links, and who searches when."""
 
 import asyncio
-import itertools
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
@@ -13,21 +13,22 @@ from factories import Live, Site, make_site
 from hlas.agent import Question, knowledge
 from hlas.agent.agent_settings import DEFAULTS
 from hlas.agent.passages import CONFIDENCE, find_url, make_passage
-from hlas.agent.prompts import LONGEST_URL, RULES, Passage
+from hlas.agent.prompts import LONGEST_URL, MOST_PASSAGES, RULES, Passage
 from hlas.agent.ranker import CONNECTIONS, Ranker
 from hlas.agent.tools import products
 from hlas.agent.tools.products import Product
 from hlas.agent.tools.toolbox import Caller, Toolbox
 from hlas.knowledge import entries
 from hlas.knowledge.entries import Entry
-from hlas.knowledge.ranking import Match
+from hlas.knowledge.ranking import Decision, Match, SmallTalk
+from hlas.knowledge.ranking.decision import decide
 from hlas.knowledge.ranking.index import Index
 from hlas.knowledge.ranking.library import Library
 from hlas.outbound.client import OutboundClient
 from hlas.store.db import Database
 from hlas.store.vault import Vault
 from listeners import Notebook
-from modelled import ask, give_model
+from modelled import COVERED, ask, give_model
 from scripted_model import ScriptedModel
 
 URL = "https://order.example/form?lang=en"
@@ -44,22 +45,25 @@ async def provider() -> AsyncIterator[ScriptedModel]:
 async def shop(live_server: Live, operators: Database, provider: ScriptedModel) -> Site:
     """A tenant with a model, the default tools, and no products."""
     site = await make_site(live_server, operators, handler="agent")
-    await give_model(operators, site.tenant_id, provider.url)
+    await give_model(operators, site.tenant_id, provider.url, has_products=False)
     return site
 
 
-async def test_a_cited_entry_links_to_its_address(shop: Site, operators: Database) -> None:
+async def test_a_cited_entry_links_to_its_address(
+    shop: Site, operators: Database, provider: ScriptedModel
+) -> None:
     """The first address in an entry is the source's, and may stand in the answer."""
     entry = Entry("How do I order?", f"Order at {URL}, or call us.", ("repeat",), "en")
     await entries.save(operators, UUID(shop.tenant_id), [entry], source="test")
-    body = (await ask(shop, f"repeat order {URL} today [1].")).json()
+    body = (await ask(shop, f"{entry.question}\nrepeat order {URL} today [1].")).json()
     message = body["assistant_message"]
     assert message["content"] == f"order {URL} today [1]."
     assert message["metadata"]["sources"] == [{"number": 1, "title": entry.question, "url": URL}]
+    assert len(provider.requests) == 1
 
 
 async def test_an_entry_that_a_tool_finds_links_to_its_address(
-    shop: Site, operators: Database
+    shop: Site, operators: Database, provider: ScriptedModel
 ) -> None:
     """What `search_knowledge` finds is a source with an address, too."""
     entry = Entry("Where is the catalogue?", f"See {URL}.", ("whale",), "en")
@@ -69,6 +73,7 @@ async def test_an_entry_that_a_tool_finds_links_to_its_address(
     body = (await ask(shop, script)).json()
     sources = body["assistant_message"]["metadata"]["sources"]
     assert URL in [source["url"] for source in sources if source["title"] == entry.question]
+    assert len(provider.requests) == 2
 
 
 @pytest.mark.parametrize(
@@ -93,6 +98,75 @@ def test_address_of_an_entry(answer: str, url: str) -> None:
     assert passage == Passage(7, "an entry", "A question", answer, url, "entry")
 
 
+async def test_a_passage_links_to_its_page(
+    shop: Site, operators: Database, provider: ScriptedModel
+) -> None:
+    """An imported passage is a numbered source with the address of its page, which may be written;
+    it comes before addresses in the text.
+    """
+    page = "https://pages.example/returns?lang=en"
+    prose = f"Goods go back within 30 days. See {URL} too."
+    passage = Entry("Returns", prose, ("repeat",), "en", "passage", url=page)
+    await entries.save(operators, UUID(shop.tenant_id), [passage], source="test")
+    text = f"Can I return goods within 30 days?\nrepeat Yes, see {page} [1]."
+    message = (await ask(shop, text)).json()["assistant_message"]
+    assert message["content"] == f"Yes, see {page} [1]."
+    assert message["metadata"]["sources"] == [{"number": 1, "title": "Returns", "url": page}]
+    assert f"Address: {page}" in provider.requests[0]["messages"][-1]["content"]
+    assert len(provider.requests) == 1
+
+
+async def test_what_the_model_was_not_shown_is_no_source(
+    shop: Site, provider: ScriptedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The best passages are numbered, as many as the prompt has room for; a higher number is
+    removed, and so is the host of what was left out.
+    """
+    found = [
+        Match(f"{number}", f"What is {number}?", f"https://n{number}.example/", 0.4 + number / 100)
+        for number in range(MOST_PASSAGES + 1)
+    ]
+    monkeypatch.setattr(Index, "search", lambda *_: found)
+    text = f"repeat [{MOST_PASSAGES}] https://n1.example/ [{MOST_PASSAGES + 1}] https://n0.example/"
+    message = (await ask(shop, text)).json()["assistant_message"]
+    assert message["content"] == f"[{MOST_PASSAGES}] https://n1.example/ …"
+    [source] = message["metadata"]["sources"]
+    assert (source["number"], source["title"]) == (MOST_PASSAGES, "What is 1?")
+    assert provider.requests[0]["messages"][-1]["content"].count("\nTitle: ") == MOST_PASSAGES
+    assert len(provider.requests) == 1
+
+
+async def test_yes_to_the_model(
+    shop: Site, provider: ScriptedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A "yes" alone matches nothing, but reaches the model that has asked something; other small
+    talk, and a "yes" to nothing, cost nothing.
+    """
+    talks: dict[str, SmallTalk] = {"Yes": "assent", "Thanks": "thanks"}
+
+    async def decide_sooner(search: Any, text: str, *rest: Any) -> Decision:
+        if text in talks:
+            return Decision(small_talk=talks[text])
+        return await decide(search, text, *rest)
+
+    monkeypatch.setattr(knowledge, "decide", decide_sooner)
+    told = (await ask(shop, "Yes")).json()
+    assert (told["meta"]["source"], told["meta"]["steps"]) == ("smalltalk", 0)
+    assert len(provider.requests) == 0
+    await ask(shop, f"{COVERED}\nrepeat Shall I ask a person?")
+    answered = (await ask(shop, "Yes")).json()
+    assert (answered["meta"]["source"], answered["meta"]["steps"]) == ("agent", 1)
+    history = [one["content"] for one in provider.requests[1]["messages"][1:]]
+    assert history[-2] == "Shall I ask a person?"
+    assert "\nYes\n" in history[-1]
+    assert len(provider.requests) == 2
+    for text in ("Thanks", "Yes"):
+        told = (await ask(shop, text)).json()
+        assert (told["meta"]["source"], told["meta"]["steps"]) == ("smalltalk", 0)
+        assert "reason" not in told["meta"]
+    assert len(provider.requests) == 2
+
+
 def test_the_prompt_names_the_tools_that_find_passages() -> None:
     """Rule 5: what any other tool returns is not a passage, however it looks."""
     assert "the results of search_knowledge and get_product are numbered passages" in RULES
@@ -103,56 +177,54 @@ async def test_one_threshold(
     shop: Site, provider: ScriptedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The prompt and the tool take the same entries for passages."""
-
-    async def rank(*_: object) -> list[Match]:
-        return [
-            Match(str(uuid4()), "What is near?", "It is near.", CONFIDENCE),
-            Match(str(uuid4()), "What is far?", "It is far.", CONFIDENCE - 0.01),
-        ]
-
-    monkeypatch.setattr(Ranker, "rank", rank)
+    found = [
+        Match(str(uuid4()), "What is near?", "It is near.", CONFIDENCE),
+        Match(str(uuid4()), "What is far?", "It is far.", CONFIDENCE - 0.01),
+    ]
+    monkeypatch.setattr(Index, "search", lambda *_: found)
     await ask(shop, 'call search_knowledge {"query": "x"} then repeat Yes.')
     told = [request["messages"][-1]["content"] for request in provider.requests]
     assert ["It is near." in one for one in told] == [True, True]
     assert ["It is far." in one for one in told] == [False, False]
 
 
-async def test_passages_are_found_in_turns(shop: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_passages_are_found_in_turns(
+    shop: Site, provider: ScriptedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Edge case 51: visitors of one tenant do not keep all connections busy."""
     running, most = 0, 0
+    read = Library.open
 
-    index = Index()
-    index.put(str(uuid4()), Entry("Repeat yes?", "Because."))
-
-    async def open_index(*_: object) -> Index:
+    async def read_slowly(library: Library, database: Database, tenant_id: str) -> Index:
         nonlocal running, most
         running += 1
         most = max(most, running)
-        await asyncio.sleep(0.3)
+        await asyncio.sleep(0.1)
+        index = await read(library, database, tenant_id)
         running -= 1
         return index
 
     visits = [replace(shop) for _ in range(3)]
     for visit in visits:
         await visit.open()
-    monkeypatch.setattr(Library, "open", open_index)
-    answers = await asyncio.gather(*(ask(visit, "repeat Yes [1].") for visit in visits))
+    monkeypatch.setattr(Library, "open", read_slowly)
+    answers = await asyncio.gather(*(ask(visit, f"{COVERED}\nrepeat Yes [1].") for visit in visits))
     assert [one.json()["meta"]["source"] for one in answers] == ["agent"] * 3
-    assert most == 1
+    assert (most, len(provider.requests)) == (1, 3)
 
 
 async def test_a_search_that_waits_too_long_is_skipped(
     shop: Site, provider: ScriptedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Passages that could not be searched are logged; the visitor is answered all the same."""
-    calls = itertools.count()
+    """Passages that could not be searched are logged; the visitor is answered all the same, and
+    does not wait for a second search.
+    """
 
-    async def open_index(*_: object) -> Index:
-        if next(calls) == 0:
-            await asyncio.sleep(60)
+    async def wait(*_: object) -> Index:
+        await asyncio.sleep(60)
         return Index()
 
-    monkeypatch.setattr(Library, "open", open_index)
+    monkeypatch.setattr(Library, "open", wait)
     monkeypatch.setattr(knowledge, "ANSWER_SECONDS", 0.05)
     body = (await ask(shop, UNCOVERED)).json()
     assert body["meta"]["source"] == "fallback"
@@ -190,7 +262,7 @@ async def test_searches_take_turns(
     at_once: list[list[str]] = []
     started, finish = asyncio.Event(), asyncio.Event()
 
-    async def take(tenant_id: str) -> None:
+    async def search(tenant_id: str) -> None:
         running.append(tenant_id)
         at_once.append(sorted(running))
         if tenant_id == "slow":
@@ -199,11 +271,11 @@ async def test_searches_take_turns(
         running.remove(tenant_id)
 
     async def open_index(_: Library, __: Database, tenant_id: str) -> Index:
-        await take(tenant_id)
+        await search(tenant_id)
         return Index()
 
-    async def find_products(_: Database, tenant_id: str, *__: object) -> list[Product]:
-        await take(tenant_id)
+    async def find_products(_: Database, tenant_id: str, __: str) -> list[Product]:
+        await search(tenant_id)
         return []
 
     monkeypatch.setattr(Library, "open", open_index)

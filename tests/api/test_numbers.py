@@ -14,7 +14,7 @@ from uuid import UUID
 import pytest
 from fastapi.routing import iter_route_contexts
 
-from administration import add_model, add_product, add_server, make_desk
+from administration import add_model, add_product, add_server, add_source, make_desk
 from browsers import Browser, make_browser
 from factories import Live, Site
 from hlas.knowledge import entries
@@ -72,6 +72,7 @@ async def places_of(site: Site, operators: Database) -> dict[str, str]:
         "model": await add_model(operators),
         "name": await add_server(operators, site.tenant_id),
         "sku": await add_product(operators, site.tenant_id),
+        "source_id": await add_source(operators, site.tenant_id),
         "rest": "nowhere",
     }
 

@@ -5,6 +5,7 @@ import os
 import sys
 from pathlib import Path
 from typing import NamedTuple
+from uuid import UUID
 
 import orjson
 
@@ -56,7 +57,7 @@ async def test_import_list_remove(database_url: str, operators: Database, tmp_pa
     )
     assert orjson.loads(removed.out) == {"removed": [found[0]["id"]]}
     rest = await hlas(database_url, "knowledge", "list", "shop")
-    assert rest.out == f"{found[1]['id']}  cs   Kde jste?\n"
+    assert rest.out == f"{found[1]['id']}  cs   answer   Kde jste?\n"
 
 
 async def test_errors_are_one_line(database_url: str, operators: Database, tmp_path: Path) -> None:
@@ -94,17 +95,23 @@ async def test_unanswered(database_url: str, operators: Database) -> None:
     async def ask(*arguments: str) -> Outcome:
         return await hlas(database_url, "knowledge", "unanswered", *arguments)
 
-    listed = await ask("--tenant", "shop", "--json")
+    listed = await ask("list", "--tenant", "shop", "--json")
     sauna, nonsense, pool = orjson.loads(listed.out)
     assert (sauna["question"], sauna["count"]) == ("Is there a sauna?", 2)
+    empty = await ask("answer", sauna["id"], " ", "--tenant", "shop")
+    assert empty == (1, "", "hlas: a text has 1 to 8000 characters here, not 0\n")
     answered = await ask("answer", sauna["id"], "Yes.", "--tenant", "shop", "--json")
     entry_id = orjson.loads(answered.out)["entry_id"]
-    worded = await ask("add-wording", pool["id"], entry_id, "--tenant", "shop")
+    unknown = await ask("reword", pool["id"], str(UUID(int=1)), "--tenant", "shop")
+    assert unknown.code == 1
+    assert unknown.err.startswith("hlas: ")
+    assert unknown.err.count("\n") == 1
+    worded = await ask("reword", pool["id"], entry_id, "--tenant", "shop")
     assert worded == (0, f"shop: entry {entry_id} answers 1 question.\n", "")
     [entry] = await entries.list_entries(operators, shop.id)
     assert (entry.question, entry.wordings) == ("Is there a sauna?", ("Sauna?", "Is there a pool?"))
     dismissed = await ask("dismiss", nonsense["id"], "--tenant", "shop")
     assert dismissed == (0, "shop: 1 question dismissed.\n", "")
-    assert (await ask("--tenant", "shop")).out == "No unanswered questions.\n"
+    assert (await ask("list", "--tenant", "shop")).out == "No unanswered questions.\n"
     again = await ask("dismiss", nonsense["id"], "--tenant", "shop")
     assert again == (1, "", f"hlas: there is no open question {nonsense['id']}\n")

@@ -2,24 +2,28 @@
 
 import asyncio
 import gc
+import io
 from collections.abc import Awaitable, Callable
 from email.utils import parsedate_to_datetime
 from typing import Any
 
 import httpx
 import pytest
+from redis import Redis
 
-from factories import Site
+from factories import Site, make_site, serve_app
 from hlas import errors
 from hlas.conversations import messages
 from hlas.http.answer import Answer
 from hlas.http.lane import Exchange
 from hlas.http.request import Request
 from hlas.http.server import Connection
+from hlas.settings import Settings
 from hlas.store.db import Database
 from hlas.tenants import tenants
 from lane import raw, read_answers, read_log, send, send_both, shape, wait_until
 from raw_http import connect, request
+from redis_servers import run_redis
 
 
 async def test_created_and_replayed(site: Site, taken: list[bool]) -> None:
@@ -35,6 +39,25 @@ async def test_created_and_replayed(site: Site, taken: list[bool]) -> None:
         assert {replay.headers["idempotent-replayed"] for replay in replays} == {"true"}
     assert taken == [True, False] * 2 + [True, False] * 2
     assert len((await site.history())["messages"]) == 4
+
+
+async def test_in_production(
+    settings: Settings, logs: io.BytesIO, operators: Database, taken: list[bool]
+) -> None:
+    """The lane handles messages also with limits in Redis and with traces."""
+    with run_redis() as redis:
+        variables = {
+            "redis_url": redis.url,
+            # Nobody listens there: spans are dropped.
+            "otel_exporter_otlp_endpoint": "http://127.0.0.1:9",
+        }
+        async with serve_app(settings.model_copy(update=variables), logs) as live:
+            site = await make_site(live, operators)
+            taken.clear()
+            assert (await site.send("hello")).status_code == 200
+            with Redis.from_url(redis.url) as client:
+                assert client.dbsize(), "no limit was consumed in Redis"
+    assert taken == [True]
 
 
 @pytest.mark.settings(trusted_proxies="127.0.0.1/32")

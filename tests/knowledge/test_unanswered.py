@@ -14,7 +14,7 @@ from hlas.knowledge.ranking import Match
 from hlas.knowledge.unanswered import Place
 from hlas.privacy import erasure
 from hlas.privacy.subjects import Subject
-from hlas.store.db import Database
+from hlas.store.db import Confined, Database
 from hlas.visitors.tokens import Session
 from questions import ask_in_vain, write
 
@@ -51,12 +51,28 @@ async def test_record(database: Database, operators: Database) -> None:
     both = [(1, "thumbs_down", [TWO]), (3, "thumbs_down", [ONE])]
     assert await read_rows(operators) == both
 
-    await unanswered.take_back(database, other.tenant_id, conversation_id, 3, "thumbs_down")
-    await unanswered.take_back(database, tenant_id, conversation_id, 3, "fallback")
-    assert await read_rows(operators) == both
-    for seq in (1, 3):
-        await unanswered.take_back(database, tenant_id, conversation_id, seq, "thumbs_down")
+    async with Confined(database, other.tenant_id).transaction() as connection:
+        await unanswered.take_back(connection, other.tenant_id, conversation_id, 3, "thumbs_down")
+    async with Confined(database, tenant_id).transaction() as connection:
+        await unanswered.take_back(connection, tenant_id, conversation_id, 3, "fallback")
+        assert await read_rows(operators) == both
+        for seq in (1, 3):
+            await unanswered.take_back(connection, tenant_id, conversation_id, seq, "thumbs_down")
     assert await read_rows(operators) == [(1, "fallback", [TWO])]
+
+
+async def test_recorded_once(database: Database, operators: Database, session: Session) -> None:
+    """Retries and several workers at once make one question of a message, also when it was dealt
+    with meanwhile: then it stays so.
+    """
+    await write(operators, session, 1, "Do you have a sauna?")
+    key = (session.tenant_id, session.conversation_id, 1)
+    await asyncio.gather(*(unanswered.record(database, *key, "fallback") for _ in range(8)))
+    assert await read_rows(operators) == [(1, "fallback", [])]
+    tenant_id, place = UUID(session.tenant_id), Place(UUID(session.conversation_id), 1)
+    assert await unanswered.dismiss(operators, tenant_id, [place]) == 1
+    await unanswered.record(database, *key, "fallback")
+    assert await unanswered.count_open(operators, tenant_id) == 0
 
 
 def ask(number: int, text: str, days_ago: int = 0) -> Question:
@@ -110,6 +126,38 @@ async def test_grouping_many() -> None:
     assert sum(len(group.questions) for group in found) == 500
     # Other work had its turns in between.
     assert with_work >= 500 // SLICE
+
+
+async def test_most_open(operators: Database, session: Session) -> None:
+    """Of 10 000 open questions the newest 2000 are grouped, cut to what a wording may have: what a
+    list costs is bounded. The others follow as these are resolved.
+    """
+    await operators.execute(
+        """
+        with asked as (
+            insert into messages (tenant_id, id, conversation_id, seq, role, content, meta)
+            select $1::text::uuid, gen_random_uuid(), $2::text::uuid, n, 'user',
+                   'question' || n || repeat(' word' || n % 100, 300), '{}'
+            from generate_series(1, 10000) as n
+            returning tenant_id, conversation_id, seq
+        )
+        insert into unanswered (tenant_id, conversation_id, seq, reason, created_at)
+        select tenant_id, conversation_id, seq, 'fallback', now() + seq * interval '1 second'
+        from asked
+        """,
+        session.tenant_id,
+        session.conversation_id,
+    )
+    tenant_id = UUID(session.tenant_id)
+    found = await unanswered.list_groups(operators, tenant_id)
+    questions = [question for group in found for question in group.questions]
+    assert {question.seq for question in questions} == set(range(8001, 10001))
+    assert max(len(question.text) for question in questions) == unanswered.LONGEST_TEXT
+    assert await unanswered.count_open(operators, tenant_id) == unanswered.MOST_OPEN
+    places = [Place(question.conversation_id, question.seq) for question in questions]
+    assert await unanswered.dismiss(operators, tenant_id, places) == 2_000
+    rest = await unanswered.list_groups(operators, tenant_id)
+    assert max(question.seq for group in rest for question in group.questions) == 8_000
 
 
 async def search_nothing(_: str, __: Language) -> list[Match]:

@@ -150,6 +150,23 @@ def test_stages(number: int) -> None:
     assert f"(../tasks/{tasks.name})" in read(stage)
 
 
+def test_edge_cases() -> None:
+    """The docstring of a test names each edge case that is listed as implemented."""
+    page = read(DOCS / "edge-cases.md")
+    stated = re.search(r"\b1 to (\d+) are implemented and tested", page)
+    assert stated
+    numbers = re.findall(r"^(\d+a?)\. ", page, re.MULTILINE)
+    implemented = [one for one in numbers if int(one.rstrip("a")) <= int(stated[1])]
+    named: set[str] = set()
+    for path in (ROOT / "tests").rglob("*.py"):
+        text = " ".join(read(path).split())
+        for found in re.findall(r"[Ee]dge cases? ((?:\d+a?(?:, | and |-)?)+)", text):
+            named.update(re.findall(r"\d+a?", found))
+            for first, last in re.findall(r"(\d+)-(\d+)", found):
+                named.update(map(str, range(int(first), int(last) + 1)))
+    assert [one for one in implemented if one not in named] == []
+
+
 def documents() -> list[Path]:
     return sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md")])
 

@@ -66,11 +66,13 @@ def test_bill_of_materials(tmp_path: Path) -> None:
     assert made.returncode == 0, made.stderr
     bill = json.loads(target.read_text("utf-8"))
     assert (bill["bomFormat"], bill["metadata"]["component"]["name"]) == ("CycloneDX", "hlas")
-    versions = {package["name"]: package["version"] for package in read_lock()}
+    # numpy has one version for each Python.
+    locked = {f"pkg:pypi/{package['name']}@{package['version']}" for package in read_lock()}
     names = set()
     for component in bill["components"]:
         name = component["name"]
-        assert component["purl"] == f"pkg:pypi/{name}@{versions[name]}"
+        assert component["purl"].startswith(f"pkg:pypi/{name}@")
+        assert component["purl"] in locked
         for place in component["externalReferences"]:
             assert place["hashes"], name
         names.add(name)

@@ -24,7 +24,14 @@ def dump(url: str) -> str:
         check=True,
         timeout=60,
     )
-    return re.sub(r"^\\(un)?restrict .*$", "", done.stdout, flags=re.MULTILINE)
+    schema = re.sub(r"^\\(un)?restrict .*$", "", done.stdout, flags=re.MULTILINE)
+    return re.sub(r"^(CREATE TABLE .*\n)((?:    .*\n)+)", _sort_columns, schema, flags=re.MULTILINE)
+
+
+def _sort_columns(table: re.Match[str]) -> str:
+    """A column that a downgrade adds again is the last one."""
+    lines = sorted(line.rstrip(",") for line in table[2].splitlines())
+    return table[1] + "".join(f"{line}\n" for line in lines)
 
 
 async def migrate(logins: Logins) -> None:

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
+from uuid import uuid4
 
 import httpx
 
@@ -73,6 +74,18 @@ async def add_product(operators: Database, tenant_id: str, sku: str = "A-1") -> 
         sku,
     )
     return sku
+
+
+async def add_source(operators: Database, tenant_id: str) -> str:
+    """A file that knowledge of a tenant was imported from; its id."""
+    source_id = str(uuid4())
+    await operators.execute(
+        "insert into knowledge_sources (tenant_id, id, kind, location) "
+        "values ($1::text::uuid, $2::text::uuid, 'file', 'faq.html')",
+        tenant_id,
+        source_id,
+    )
+    return source_id
 
 
 async def audit_of(operators: Database) -> list[tuple[str, str, str]]:

@@ -36,6 +36,14 @@ class Browser:
             headers={"Content-Type": "application/x-www-form-urlencoded"},
         )
 
+    async def upload(self, path: str, *files: tuple[str, bytes], **fields: str) -> httpx.Response:
+        """Submit a form with files."""
+        return await self.client.post(
+            f"/console{path}",
+            data={"form_token": self.token, **fields},
+            files=[("files", (name, data)) for name, data in files] or [("files", ("", b""))],
+        )
+
     async def sign_in(self, key: str) -> httpx.Response:
         log_scan.hear(key)
         await self.get("/sign-in")

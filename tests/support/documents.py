@@ -53,7 +53,7 @@ def make_pdf(pages: Iterable[Sequence[Line]], *, compress: bool = True) -> bytes
         kids.append(b"%d 0 R" % len(objects))
     objects[0] = b"<< /Type /Catalog /Pages 2 0 R >>"
     objects[1] = b"<< /Type /Pages /Count %d /Kids [%s] >>" % (len(kids), b" ".join(kids))
-    return _assemble(objects)
+    return assemble(objects)
 
 
 def _draw(line: Line) -> bytes:
@@ -64,7 +64,7 @@ def _draw(line: Line) -> bytes:
     return b"BT /F%d %.1f Tf %.1f %.1f Td (%s) Tj ET" % (font, line.size, line.x, line.y, text)
 
 
-def _assemble(objects: Sequence[bytes]) -> bytes:
+def assemble(objects: Sequence[bytes]) -> bytes:
     out = io.BytesIO()
     out.write(b"%PDF-1.4\n")
     places = []

@@ -148,13 +148,16 @@ async def serve_app(settings: Settings, logs: io.BytesIO, port: int = 0) -> Asyn
     url = f"http://127.0.0.1:{listener.getsockname()[1]}"
     limits = httpx.Limits(max_connections=200)
     hooks = {"request": [log_scan.hear_request]}
-    async with httpx.AsyncClient(
-        base_url=url, timeout=20, limits=limits, event_hooks=hooks
-    ) as client:
-        yield Live(url, app, logs, client)
-    server.stop()
-    await task
-    listener.close()
+    try:
+        async with httpx.AsyncClient(
+            base_url=url, timeout=20, limits=limits, event_hooks=hooks
+        ) as client:
+            yield Live(url, app, logs, client)
+    finally:
+        # After a failed test, too: a server that is left running would fail those that follow.
+        server.stop()
+        await task
+        listener.close()
 
 
 async def make_site(

@@ -24,10 +24,10 @@ from hlas.agent import (
 )
 from hlas.agent.agent_settings import Assignment
 from hlas.agent.filter.guard import CanaryTripped, Guard
-from hlas.agent.knowledge import is_pleasantry, look_up_all
+from hlas.agent.knowledge import Finding, is_pleasantry, look_up_all
 from hlas.agent.money.spend import BudgetUsedUp, Ledger, Payer, Reservation
 from hlas.agent.passages import is_relevant, make_passage
-from hlas.agent.prompts import Passage, Turn
+from hlas.agent.prompts import MOST_PASSAGES, Passage, Turn
 from hlas.agent.providers import chat
 from hlas.agent.providers.chat import ChatClient, Completion, ModelError, Tokens, ToolCall
 from hlas.agent.providers.models import Model
@@ -102,6 +102,8 @@ class Attempt:
         self._result: consents.Result | None = None
         self.trace: list[dict[str, object]] = []
         self.messages: list[dict[str, object]] = []
+        # What the knowledge has on the question; empty before it was searched.
+        self.findings: list[Finding] = []
         self.passages: list[Passage] = []
 
     async def run(self) -> Answer:
@@ -117,7 +119,7 @@ class Attempt:
         self._speaker.add(self.passages)
         tools = await self._means.toolbox.open(caller, assignment.settings, self.passages)
         self._names = {_name_of(definition) for definition in tools.definitions()}
-        if not self.passages and self._names <= UNHELPFUL and not self._is_decision:
+        if not self.passages and self._names <= UNHELPFUL and not await self._is_reply():
             raise GiveUp(None)
         self.messages = prompts.build(
             assignment,
@@ -139,6 +141,22 @@ class Attempt:
     def _is_decision(self) -> bool:
         return bool(self._question.confirmed or self._question.declined)
 
+    async def _is_reply(self) -> bool:
+        """Whether the message may mean something to the model alone: "yes" to what it has asked."""
+        if self._is_decision:
+            return True
+        if self.findings[-1].decision.small_talk != "assent":
+            return False
+        question = self._question
+        async with self._means.ranker.take_turn(question.tenant_id) as database:
+            row = await database.one(
+                queries.last_answer,
+                question.tenant_id,
+                question.conversation_id,
+                question.reply_to,
+            )
+        return row is not None and bool(row["is_models"])
+
     @property
     def _seconds_left(self) -> float:
         return self._deadline - time.monotonic()
@@ -157,15 +175,18 @@ class Attempt:
         return self._finish(completion)
 
     async def _find_passages(self) -> list[Passage]:
-        findings = await look_up_all(self._means.ranker, self._question)
-        if is_pleasantry(findings) and not self._is_decision:
+        self.findings = await look_up_all(self._means.ranker, self._question)
+        if is_pleasantry(self.findings) and not self._is_decision:
             raise GiveUp(None)
+        matches = [match for finding in self.findings for match in finding.matches]
+        matches.sort(key=lambda match: -match.confidence)
+        self._confidence = max((match.confidence for match in matches), default=0.0)
         found: dict[str, Match] = {}
-        for match in (match for finding in findings for match in finding.matches):
-            self._confidence = max(self._confidence, match.confidence)
-            if is_relevant(match):
-                found.setdefault(match.entry_id, match)
-        return [make_passage(*one) for one in enumerate(found.values(), start=1)]
+        for match in filter(is_relevant, matches):
+            found.setdefault(match.entry_id, match)
+        # No more than the prompt has room for: what the model is not shown, it cannot cite.
+        best = list(found.values())[:MOST_PASSAGES]
+        return [make_passage(*one) for one in enumerate(best, start=1)]
 
     async def _read_history(self) -> list[Turn]:
         """The conversation up to the question, without the numbers of earlier citations."""

@@ -8,7 +8,7 @@ from typing import Literal, TypeAlias
 from hlas import errors, log
 from hlas.agent import Answer, Listener, Question, Source, phrases
 from hlas.agent.excerpts import excerpt
-from hlas.agent.passages import find_url
+from hlas.agent.passages import find_page
 from hlas.agent.ranker import Ranker
 from hlas.agent.speaker import show_sources
 from hlas.knowledge.language import Language
@@ -49,9 +49,14 @@ class KnowledgeAgent:
 
     async def answer(self, question: Question, listener: Listener) -> Answer:
         """Answer each of the visitor's messages that the knowledge covers."""
-        answer = compose(await look_up_all(self._ranker, question), question.language)
-        show_sources(listener, answer.sources)
-        return answer
+        return tell(await look_up_all(self._ranker, question), question.language, listener)
+
+
+def tell(findings: Sequence[Finding], language: Language, listener: Listener) -> Answer:
+    """The answer to what was found, with its sources shown."""
+    answer = compose(findings, language)
+    show_sources(listener, answer.sources)
+    return answer
 
 
 async def look_up(
@@ -132,7 +137,7 @@ def _send_entries(findings: Sequence[Finding], language: Language, confidence: f
             parts.append(match.answer)
         else:
             number = len(sources) + 1
-            sources.append(Source(number, match.question, match.url or find_url(match.answer)))
+            sources.append(Source(number, match.question, find_page(match)))
             parts.append(f"{excerpt(match.answer, finding.text)} [{number}]")
     return Answer(
         "\n\n".join(parts), "knowledge", confidence, entries=tuple(sent), sources=tuple(sources)

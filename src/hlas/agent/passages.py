@@ -13,10 +13,15 @@ def is_relevant(match: Match) -> bool:
 
 
 def make_passage(number: int, match: Match) -> Passage:
-    return Passage(number, match.entry_id, match.question, match.answer, find_url(match.answer))
+    return Passage(number, match.entry_id, match.question, match.answer, find_page(match))
+
+
+def find_page(match: Match) -> str:
+    """Where its citations lead: the page it was taken from, or an address in its answer."""
+    return match.url or find_url(match.answer)
 
 
 def find_url(answer: str) -> str:
-    """The first address in an entry's answer, to which its citations link; empty without one."""
+    """The first address in an entry's answer; empty without one."""
     fitting = (url for url in find_addresses(answer) if len(url) <= LONGEST_URL)
     return next(fitting, "")

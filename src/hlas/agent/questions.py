@@ -1,6 +1,7 @@
-"""What a run asks the agent, and what is said where there is no answer."""
+"""The question of a run to the agent, and the fallback sentence."""
 
 from collections.abc import Mapping
+from typing import Protocol
 from uuid import UUID
 
 from hlas.agent import Question, phrases
@@ -30,15 +31,25 @@ def make_question(run: Run, briefing: Briefing) -> Question:
 
 
 def _find_language(briefing: Briefing) -> Language:
-    """That of the last message that shows one, else that of the widget."""
+    """The language of the last message that shows one, else the language of the widget."""
     for text in reversed((*briefing.context, *briefing.texts)):
         if detected := language.detect(text):
             return detected
     return "cs" if briefing.language == "cs" else "en"
 
 
-def find_fallback(briefing: Briefing, chosen: Language) -> str:
-    own = briefing.fallback_texts.get(chosen) or briefing.fallback_text
+class HasFallback(Protocol):
+    """A tenant's own sentences: of one language, and of the others."""
+
+    @property
+    def fallback_texts(self) -> Mapping[str, str]: ...
+
+    @property
+    def fallback_text(self) -> str | None: ...
+
+
+def find_fallback(given: HasFallback, chosen: Language) -> str:
+    own = given.fallback_texts.get(chosen) or given.fallback_text
     return own or phrases.FALLBACK[chosen]
 
 

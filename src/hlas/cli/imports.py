@@ -1,7 +1,10 @@
 """Importing a tenant's knowledge from the command line."""
 
+import dataclasses
 import sys
-from collections.abc import Callable, Sequence
+import textwrap
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -16,7 +19,8 @@ from hlas.knowledge import entries, files
 from hlas.knowledge.entries import Entry, KnowledgeError
 from hlas.knowledge.files import SUFFIXES
 from hlas.knowledge.imports import Limits, reading, refresh, sources
-from hlas.knowledge.imports.preview import Preview, State
+from hlas.knowledge.imports.documents import LARGEST_FILE
+from hlas.knowledge.imports.preview import DEFAULT, Preview, State
 from hlas.knowledge.imports.reading import Job, Reading
 from hlas.knowledge.imports.refresh import Refreshed
 from hlas.knowledge.imports.sources import Imported, Part, Source
@@ -28,7 +32,6 @@ Tenant = Annotated[str, typer.Option(metavar="SLUG", help="The tenant's slug.")]
 
 # How many entries of a source a preview lists; it counts all.
 MOST_LISTED = 40
-LARGEST_FILE = 50 * 2**20
 MARKS: dict[State, str] = {
     "new": "+",
     "changed": "~",
@@ -62,7 +65,7 @@ def import_sources(
     tenant: Tenant,
     site: Annotated[
         list[str] | None,
-        typer.Option(metavar="URL", help="Read a whole website, or the pages of a sitemap."),
+        typer.Option(metavar="URL", help="A website, or its sitemap: all its pages are read."),
     ] = None,
     language: Annotated[
         Language | None,
@@ -73,15 +76,19 @@ def import_sources(
         typer.Option("--replace", help="Remove entries that are not in the Markdown or CSV file."),
     ] = False,
     pages: Annotated[
-        int, typer.Option(min=1, max=1000, help="The most pages to read of a website.")
+        int,
+        typer.Option(
+            metavar="NUMBER", min=1, max=1000, help="The most pages to read of a website."
+        ),
     ] = 200,
     yes: Annotated[bool, typer.Option("--yes", help="Save without asking.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Add entries from files, pages or websites, or update those that have changed.
+    """Import files, pages or websites, after a preview.
 
-    All of them are imported or none. What would change is shown first, and saved after a
-    confirmation; Markdown and CSV files are saved at once.
+    Adds entries and updates those that have changed; of all files and addresses or of none. What
+    would change is shown first and saved after a confirmation. Markdown and CSV files alone are
+    saved at once.
     """
     places, sites = place or [], site or []
     if not places and not sites:
@@ -186,29 +193,42 @@ def _confirm(*, as_json: bool) -> bool:
 
 
 async def _read(job: Job, private_hosts: tuple[str, ...]) -> Reading:
-    data = _read_file(Path(job.location)) if job.kind == "file" else b""
-    location = Path(job.location).name if job.kind == "file" else job.location
-    sent = Job(job.kind, location, job.language, job.limits, private_hosts=private_hosts)
-    return await reading.read(sent, data, _make_counter(location))
+    data = b""
+    if job.kind == "file":
+        data = _read_file(Path(job.location))
+        job = dataclasses.replace(job, location=Path(job.location).name)
+    job = reading.normalise(dataclasses.replace(job, private_hosts=private_hosts))
+    with _count_pages(job.location) as count:
+        return await reading.read(job, data, count)
 
 
 def _read_file(path: Path) -> bytes:
     try:
-        if path.stat().st_size > LARGEST_FILE:
-            raise KnowledgeError(f"{path}: larger than {LARGEST_FILE // 2**20} MB")
-        return path.read_bytes()
+        with path.open("rb") as file:
+            data = file.read(LARGEST_FILE + 1)
     except OSError as error:
         raise KnowledgeError(f"{path}: {error.strerror or error}") from None
+    if len(data) > LARGEST_FILE:
+        raise KnowledgeError(f"{path}: larger than {LARGEST_FILE // 2**20} MB")
+    return data
 
 
-def _make_counter(location: str) -> Callable[[int], None]:
-    """Shows how many pages were read, on a terminal."""
+@contextmanager
+def _count_pages(location: str) -> Iterator[Callable[[int], None]]:
+    """Show how many pages were read, in one line of a terminal."""
+    shown = 0
 
     def count(pages: int) -> None:
+        nonlocal shown
         if sys.stderr.isatty():
+            shown = pages
             typer.echo(f"\r{location}: {pages} pages", nl=False, err=True)
 
-    return count
+    try:
+        yield count
+    finally:
+        if shown:
+            typer.echo(err=True)
 
 
 def _describe(preview: Preview) -> str:
@@ -218,6 +238,8 @@ def _describe(preview: Preview) -> str:
     for item in listed[:MOST_LISTED]:
         mark, reason = MARKS[item.state], REASONS.get(item.state, "")
         lines.append(f"  {mark} {item.entry.kind:<7}  {item.entry.question}{reason}")
+        if item.state in DEFAULT:
+            lines.append(f"{'':13}{textwrap.shorten(item.entry.answer, 80, placeholder=' ...')}")
     if len(listed) > MOST_LISTED:
         lines.append(f"  ... and {len(listed) - MOST_LISTED} more")
     lines += [f"  ! {warning}" for warning in preview.reading.warnings]
@@ -257,7 +279,7 @@ def refresh_sources(
     tenant: Tenant,
     as_json: AsJson = False,
 ) -> None:
-    """Fetch pages and websites again, and take what has changed in them.
+    """Take what has changed on pages and websites.
 
     Entries whose page is gone are removed. What a person has edited stays.
     """
@@ -270,12 +292,11 @@ def refresh_sources(
         else:
             listed = await sources.list_sources(operators, tenant_id)
             chosen = [one for one in listed if one.kind != "file"]
-        return [
-            await refresh.refresh(
-                operators, tenant_id, one, hosts, on_page=_make_counter(one.location)
-            )
-            for one in chosen
-        ]
+        done = []
+        for one in chosen:
+            with _count_pages(one.location) as count:
+                done.append(await refresh.refresh(operators, tenant_id, one, hosts, count))
+        return done
 
     done = with_operators(work)
     text = "\n".join(map(_describe_refreshed, done)) or "There are no pages or sites to refresh."
@@ -294,7 +315,7 @@ def _describe_refreshed(one: Refreshed) -> str:
 
 
 def list_sources(tenant: Tenant, *, as_json: AsJson = False) -> None:
-    """List what a tenant's knowledge was imported from."""
+    """List what was imported: files, pages, websites."""
 
     async def work(operators: Database) -> list[Source]:
         return await sources.list_sources(operators, await find_tenant_id(operators, tenant))

@@ -83,7 +83,7 @@ def export(
     *,
     as_json: AsJson = False,
 ) -> None:
-    """Print a tenant's entries as a file that `hlas knowledge import` takes back."""
+    """Print all entries as a file that `import` takes."""
     whose = _choose_tenant(slug, tenant, "export")
 
     async def work(operators: Database) -> list[StoredEntry]:

@@ -36,7 +36,9 @@ Price = Annotated[
         metavar="IN OUT", help="US dollars for a million tokens of input and of output: 2.50 10"
     ),
 ]
-Free = Annotated[bool, typer.Option("--free", help="It costs nothing, as on own hardware.")]
+Free = Annotated[
+    bool, typer.Option("--free", help="It costs nothing, for example on your own hardware.")
+]
 
 
 def _vault() -> Vault:

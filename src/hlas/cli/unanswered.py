@@ -18,7 +18,9 @@ from hlas.knowledge.ranking.library import Library
 from hlas.knowledge.unanswered import OpenGroup, Page
 from hlas.store.db import Database
 
-unanswered = typer.Typer(help="Questions without a good answer: list, answer, add to an entry.")
+unanswered = typer.Typer(
+    help="Questions without a good answer: list, answer, add to an entry.", no_args_is_help=True
+)
 
 MOST_GROUPS = 50
 
@@ -61,22 +63,12 @@ def _count(group: Group) -> str:
     return f"{number} question{'s' if number != 1 else ''}"
 
 
-@unanswered.callback(invoke_without_command=True)
-def list_unanswered(
-    context: typer.Context,
-    tenant: Annotated[str | None, typer.Option(metavar="SLUG", help="The tenant's slug.")] = None,
-    *,
-    as_json: AsJson = False,
-) -> None:
+@unanswered.command("list")
+def list_unanswered(tenant: Tenant, *, as_json: AsJson = False) -> None:
     """List what visitors asked in vain, grouped by likeness: most frequent and recent first."""
-    if context.invoked_subcommand:
-        return
-    if tenant is None:
-        raise TenantError("name the tenant: `hlas knowledge unanswered --tenant SLUG`")
-    slug = tenant
 
     async def work(operators: Database) -> Page:
-        tenant_id = await find_tenant_id(operators, slug)
+        tenant_id = await find_tenant_id(operators, tenant)
         search = partial(_search, Library(), operators, tenant_id)
         return await questions.page_groups(operators, tenant_id, search, None, MOST_GROUPS)
 
@@ -114,7 +106,7 @@ def answer(
         tenant_id = await find_tenant_id(operators, tenant)
         group = await _find_group(operators, tenant_id, question)
         title, *others = _choose_wordings(group, wording)
-        entry = Entry(title, _require_length(text, LONGEST_ANSWER), wordings=tuple(others))
+        entry = Entry(title, _require_length(text.strip(), LONGEST_ANSWER), wordings=tuple(others))
         places = questions.list_places(group)
         return (await questions.answer(operators, tenant_id, places, entry)).id, group
 
@@ -126,8 +118,8 @@ def answer(
     )
 
 
-@unanswered.command("add-wording")
-def add_wording(
+@unanswered.command()
+def reword(
     question: Id,
     entry: Annotated[UUID, typer.Argument(metavar="ENTRY", help="The entry that answers it.")],
     tenant: Tenant,

@@ -8,7 +8,7 @@ import asyncpg
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from hlas import errors, payloads
-from hlas.store.db import Confined, Database, Queries, Row
+from hlas.store.db import Queries, Row
 from hlas.tenants.tenants import Handler
 from hlas.visitors.sessions import require_standing
 from hlas.visitors.tokens import Session
@@ -76,22 +76,23 @@ class Wish:
     is_new: bool
     # The visitor's message that the refused suggestions were for.
     asked: int | None
+    # The entries that were offered.
+    entries: tuple[str, ...]
 
 
-async def ask_for_person(database: Database, session: Session, none_of: UUID | None) -> Wish:
+async def ask_for_person(
+    connection: asyncpg.Connection, session: Session, none_of: UUID | None
+) -> Wish:
     """Record that the visitor wants a person; the first time counts.
 
     `none_of` is the answer whose suggestions are not what the visitor means.
     """
-    async with Confined(database, session.tenant_id).transaction() as connection:
-        row = await connection.fetchrow(
-            queries.read_wish, session.tenant_id, session.conversation_id, none_of
-        )
-        row = _require_open(session, row)
-        if none_of is not None and row["asked"] is None:
-            raise errors.MessageNotFound
-        is_new = await want_person(connection, session.tenant_id, session.conversation_id)
-    return Wish(row["handler"], not row["contact"], is_new, row["asked"])
+    row = await _read_wish(connection, session, none_of)
+    if none_of is not None and row["asked"] is None:
+        raise errors.MessageNotFound
+    is_new = await want_person(connection, session.tenant_id, session.conversation_id)
+    entries = tuple(row["entries"] or ())
+    return Wish(row["handler"], not row["contact"], is_new, row["asked"], entries)
 
 
 async def want_person(connection: asyncpg.Connection, tenant_id: str, conversation_id: str) -> bool:
@@ -100,21 +101,24 @@ async def want_person(connection: asyncpg.Connection, tenant_id: str, conversati
     return bool(status == "UPDATE 1")
 
 
-async def keep_contact(database: Database, session: Session, new: NewContact) -> Contact:
-    """Replace what is known of how to reach the visitor."""
+async def keep_contact(
+    connection: asyncpg.Connection, session: Session, new: NewContact
+) -> tuple[Contact, bool]:
+    """Replace what is known of how to reach the visitor, who thereby wants a person.
+
+    Returns also whether that is new.
+    """
     contact = Contact(new.email, new.name, new.phone)
-    async with Confined(database, session.tenant_id).transaction() as connection:
-        row = await connection.fetchrow(
-            queries.read_wish, session.tenant_id, session.conversation_id, None
-        )
-        _require_open(session, row)
-        await connection.execute(
-            queries.keep_contact, session.tenant_id, session.conversation_id, contact.to_json()
-        )
-    return contact
+    await _read_wish(connection, session, None)
+    key = (session.tenant_id, session.conversation_id)
+    await connection.execute(queries.keep_contact, *key, contact.to_json())
+    return contact, await want_person(connection, *key)
 
 
-def _require_open(session: Session, row: Row | None) -> Row:
+async def _read_wish(connection: asyncpg.Connection, session: Session, none_of: UUID | None) -> Row:
+    row = await connection.fetchrow(
+        queries.read_wish, session.tenant_id, session.conversation_id, none_of
+    )
     row = require_standing(session, row)
     if row["status"] != "open":
         raise errors.ConversationClosed

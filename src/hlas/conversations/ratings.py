@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, StringConstraints, ValidationError
 
 from hlas import errors, payloads
 from hlas.payloads import Text
-from hlas.store.db import Confined, Database, Queries, Row
+from hlas.store.db import Queries, Row
 from hlas.visitors.sessions import require_standing
 from hlas.visitors.tokens import Session
 
@@ -54,31 +54,26 @@ class Rating:
         return cls(row["rating"], row["comment"], row["rated_at"])
 
 
+@dataclass(frozen=True, slots=True)
+class Rated:
+    """The answer that was rated."""
+
+    # The visitor's message that it is for, if the assistant gave it.
+    asked: int | None
+    # What it was taken from.
+    entries: tuple[str, ...]
+
+
 async def rate(
-    database: Database, session: Session, message_id: UUID, new: NewRating
-) -> int | None:
-    """Rate an answer of the session's conversation; returns the visitor's message it answers.
+    connection: asyncpg.Connection, session: Session, message_id: UUID, new: NewRating
+) -> Rated:
+    """Rate an answer of the session's conversation; others that rate it wait for the transaction.
 
     Also when the conversation is closed: visitors think of answers afterwards.
     """
-    try:
-        async with Confined(database, session.tenant_id).transaction() as connection:
-            row = await connection.fetchrow(
-                queries.find_answer, session.tenant_id, session.conversation_id, message_id
-            )
-            row = require_standing(session, row)
-            if row["role"] is None:
-                raise errors.MessageNotFound
-            await connection.execute(
-                queries.rate,
-                session.tenant_id,
-                session.conversation_id,
-                message_id,
-                new.rating,
-                new.comment or "",
-            )
-    except asyncpg.ForeignKeyViolationError:
-        # It was erased at this moment.
-        raise errors.ConversationNotFound from None
-    asked: int | None = row["asked"]
-    return asked
+    key = (session.tenant_id, session.conversation_id, message_id)
+    row = require_standing(session, await connection.fetchrow(queries.find_answer, *key))
+    if row["role"] is None:
+        raise errors.MessageNotFound
+    await connection.execute(queries.rate, *key, new.rating, new.comment or "")
+    return Rated(row["asked"], tuple(row["entries"] or ()))

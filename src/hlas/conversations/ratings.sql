@@ -2,7 +2,8 @@
 -- Whether the session is still valid, and the visitor's message that an answer in it is for, if the
 -- assistant gave it.
 select t.is_active, t.token_generation, c.status, m.role,
-       case m.role when 'assistant' then (m.meta ->> 'reply_to')::integer end as asked
+       case m.role when 'assistant' then (m.meta ->> 'reply_to')::integer end as asked,
+       m.meta -> 'entries' as entries
 from tenants t
 left join conversations c on c.tenant_id = t.id and c.id = $2
 left join messages m on m.tenant_id = t.id and m.conversation_id = $2 and m.id = $3

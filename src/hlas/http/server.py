@@ -1,7 +1,7 @@
-"""The HTTP server: uvicorn with httptools, plus what strangers make necessary.
+"""The HTTP server: uvicorn with httptools, plus protection against hostile clients.
 
-Slow headers and bodies are closed, headers are bounded, and even a request that is no HTTP gets
-its answer in our error shape.
+Slow headers and bodies close the connection, headers are bounded, and bytes that are not valid HTTP
+get an answer in our error format.
 """
 
 import asyncio

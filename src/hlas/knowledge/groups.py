@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from heapq import nsmallest
 from typing import Literal, Self, TypeAlias
 from uuid import UUID
 
@@ -17,10 +18,13 @@ Reason: TypeAlias = Literal["fallback", "none_of_these", "thumbs_down"]
 
 # Two questions are alike if they share so large a part of their words.
 LIKENESS = 0.5
-# Bounds the cost: so many groups are compared with a question for each of its words.
+# Bounds the cost: so many groups are compared with a question for each of its rarest words.
 CANDIDATES = 50
+RAREST = 16
 # Of these, the ones that share most words are compared exactly.
 COMPARED = 8
+# Whose language is detected.
+SAMPLE = 100
 # Other work gets its turn after so many questions.
 SLICE = 25
 # What a group shows and what one change can resolve; the rest of a larger group follows.
@@ -105,7 +109,7 @@ class _Asked:
 
 async def gather(questions: Sequence[Question]) -> list[Group]:
     """Group questions: what is asked most and most recently comes first."""
-    languages = Counter(map(detect, (question.text for question in questions)))
+    languages = Counter(detect(question.text) for question in questions[:SAMPLE])
     del languages[None]
     # A word or two do not tell their language.
     common = max(languages, key=lambda one: languages[one], default=None)
@@ -141,7 +145,7 @@ class _Leaders:
     def find(self, stems: Stems) -> Stems:
         """The group it belongs to: the most similar one, or a new one of its own."""
         shared: Counter[Stems] = Counter()
-        for stem in sorted(stems):
+        for stem in nsmallest(RAREST, stems, key=lambda one: (self._frequency[one], one)):
             shared.update(self._by_stem[stem][:CANDIDATES])
         likeliest = [leader for leader, _ in shared.most_common(COMPARED)]
         best = max(likeliest, key=lambda one: self._compare(one, stems), default=None)

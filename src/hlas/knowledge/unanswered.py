@@ -16,7 +16,7 @@ from hlas.knowledge.entries import Entry, StoredEntry
 from hlas.knowledge.groups import Group, Question
 from hlas.knowledge.language import Language, fold
 from hlas.knowledge.ranking import Match
-from hlas.store.db import Confined, Database, Queries
+from hlas.store.db import Database, Queries
 from hlas.tenants import audit
 from hlas.tenants.audit import COMMAND_LINE, Change
 
@@ -29,7 +29,8 @@ Search: TypeAlias = Callable[[str, Language], Awaitable[list[Match]]]
 
 # Older ones wait until these are resolved.
 MOST_OPEN = 2_000
-LONGEST_TEXT = 1_000
+# One more than fits into an entry: longer ones are known by it.
+LONGEST_TEXT = groups.LONGEST_WORDING + 1
 # Groups without a suggestion are listed all the same.
 SUGGEST_SECONDS = 2.0
 
@@ -84,7 +85,7 @@ class Page:
 
 
 async def record(
-    database: Database,
+    database: Database | asyncpg.Connection,
     tenant_id: str,
     conversation_id: str,
     seq: int,
@@ -92,19 +93,16 @@ async def record(
     entries: Sequence[str] = (),
 ) -> None:
     """Note that the visitor's message `seq` got no good answer; `entries` were offered or sent."""
-    # The conversation may be erased at this moment.
-    with suppress(asyncpg.ForeignKeyViolationError):
-        await database.execute(
-            queries.record_question, tenant_id, conversation_id, seq, reason, list(entries)
-        )
+    await database.execute(
+        queries.record_question, tenant_id, conversation_id, seq, reason, list(entries)
+    )
 
 
 async def take_back(
-    database: Database, tenant_id: str, conversation_id: str, seq: int, reason: Reason
+    connection: asyncpg.Connection, tenant_id: str, conversation_id: str, seq: int, reason: Reason
 ) -> None:
     """Undo `record`, unless the question has a stronger reason."""
-    confined = Confined(database, tenant_id)
-    await confined.execute(queries.take_back, tenant_id, conversation_id, seq, reason)
+    await connection.execute(queries.take_back, tenant_id, conversation_id, seq, reason)
 
 
 async def count_open(database: Database, tenant_id: UUID, most: int = MOST_OPEN) -> int:
@@ -135,11 +133,8 @@ async def page_groups(
     database: Database, tenant_id: UUID, search: Search, cursor: str | None, limit: int
 ) -> Page:
     """A page of groups with suggestions. The cursor stays valid when its group is resolved."""
-    following = [
-        group
-        for group in await list_groups(database, tenant_id)
-        if cursor is None or _place(group) > _parse_cursor(cursor)
-    ]
+    start = _parse_cursor(cursor or "")
+    following = [group for group in await list_groups(database, tenant_id) if _place(group) > start]
     shown = following[:limit]
     suggestions = await suggest(shown, search)
     return Page(

@@ -133,7 +133,7 @@ async def revoke(operators: Database, shown: str, change: Change = COMMAND_LINE)
 
 
 async def verify(operators: Database, key: str) -> Administrator:
-    """Find the holder of a key; text that has not the form of a key costs no SQL."""
+    """Find the holder of a key; text that does not have the form of a key costs no SQL."""
     found = _KEY.fullmatch(key)
     if found is None:
         raise InvalidAdminKey

@@ -26,8 +26,12 @@ interface Item {
   ask?: any;
   /** The form that asks for the contact, or thanks for it. */
   card?: any;
-  /** The visitor has said how to be reached. */
-  done?: boolean;
+  /** The visitor has said how to be reached; undefined where no person is wanted. */
+  done?: boolean | undefined;
+  /** The buttons to rate it. */
+  thumbs?: any;
+  /** The form that asks what is wrong with it, or thanks for that. */
+  why?: any;
 }
 
 interface Window {

@@ -116,7 +116,7 @@ async def test_cut_into_pieces(provider: ScriptedModel, client: ChatClient, piec
     tokens = Tokens(len(asked.body) // 4 + 1, 14)
     calls = (ToolCall("call_0", "find", '{"q": "ž"}'),)
     assert await asked.task == Completion(text, calls, "tool_calls", tokens)
-    assert asked.text == text
+    assert (asked.text, len(provider.requests)) == (text, 1)
 
 
 @pytest.mark.parametrize("usage", ["once", "twice", "every"])
@@ -124,6 +124,7 @@ async def test_usage(provider: ScriptedModel, client: ChatClient, usage: str) ->
     """Edge case 63: the usage that is reported last counts."""
     asked = Asked(client, provider.url, f"usage {usage} say 3 words in 0 s")
     assert (await asked.task).tokens == Tokens(len(asked.body) // 4 + 1, 3)
+    assert len(provider.requests) == 1
 
 
 @pytest.mark.parametrize("usage", ["none", "negative", "absurd"])
@@ -131,6 +132,7 @@ async def test_no_usage(provider: ScriptedModel, client: ChatClient, usage: str)
     """Edge case 63: without a sensible usage there is an answer all the same."""
     completion = await Asked(client, provider.url, f"usage {usage} say 3 words in 0 s").task
     assert completion == Completion(words(3), (), "stop", None)
+    assert len(provider.requests) == 1
 
 
 @pytest.mark.parametrize("finish", ["length", "content_filter"])
@@ -138,6 +140,7 @@ async def test_early_finish(provider: ScriptedModel, client: ChatClient, finish:
     """Edge case 64: an answer that the provider ends early is an answer, and says why."""
     completion = await Asked(client, provider.url, f"finish {finish} say 3 words in 0 s").task
     assert (completion.text, completion.finish) == (words(3), finish)
+    assert len(provider.requests) == 1
 
 
 async def test_steps_of_a_run(provider: ScriptedModel, client: ChatClient) -> None:
@@ -231,13 +234,14 @@ async def test_not_streamed(provider: ScriptedModel, client: ChatClient, is_chun
     play(provider, Head(is_chunked=is_chunked), Send(answer), Finish(None))
     asked = Asked(client, provider.url)
     assert await asked.task == Completion("Dobrý den", (), "length", Tokens(5, 6))
-    assert asked.text == "Dobrý den"
+    assert (asked.text, len(provider.requests)) == ("Dobrý den", 1)
 
 
 async def test_page_instead_of_an_answer(provider: ScriptedModel, client: ChatClient) -> None:
     """The page of a hotel's network is not an empty answer."""
     play(provider, Head("text/html"), Send(b"<html>\nSign in\n</html>"), Finish(None))
     assert await Asked(client, provider.url).fail() == ("garbage", False, True)
+    assert len(provider.requests) == 1
 
 
 @pytest.mark.parametrize("end", [b"", DONE])
@@ -252,20 +256,25 @@ async def test_open_connection_after_the_finish(
     assert completion == Completion("Hello", (), "stop", None)
     assert clock.time() - start < 60
     await provider.until(lambda: provider.left == 1)
+    assert len(provider.requests) == 1
 
 
 async def test_cut_after_the_finish(provider: ScriptedModel, client: ChatClient) -> None:
     """A connection lost after the finish reason costs the usage only."""
     play(provider, Say("Hello"), Send(frame({}, "stop")), Cut)
     assert await Asked(client, provider.url).task == Completion("Hello", (), "stop", None)
+    assert len(provider.requests) == 1
 
 
 @pytest.mark.parametrize("garbage", [b"SSH-2.0-OpenSSH_9.6\r\n", b"HTTP/1.1 abc\r\n\r\n"])
 async def test_not_http(client: ChatClient, garbage: bytes) -> None:
-    """A server of another protocol is named so."""
+    """A server of another protocol is named so, and asked once."""
+    requests = 0
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal requests
         await reader.readuntil(b"\r\n\r\n")
+        requests += 1
         writer.write(garbage)
         writer.close()
 
@@ -274,6 +283,7 @@ async def test_not_http(client: ChatClient, garbage: bytes) -> None:
         port = server.sockets[0].getsockname()[1]
         asked = Asked(client, f"http://127.0.0.1:{port}")
         assert await asked.fail() == ("garbage", False, True)
+        assert requests == 1
 
 
 @pytest.mark.parametrize("text", ["repeat the secret answer", *FAULTS])

@@ -203,6 +203,7 @@ async def test_listener_that_fails(provider: ScriptedModel, client: ChatClient) 
     with pytest.raises(LookupError):
         await client.complete(make_model(provider.url), body, trip, seconds=30)
     await provider.until(lambda: provider.left == 1)
+    assert len(provider.requests) == 1
 
 
 async def test_connections_are_bounded(
@@ -225,6 +226,7 @@ async def test_no_cookies(provider: ScriptedModel, client: ChatClient) -> None:
     await Asked(client, url).fail()
     await Asked(client, url).fail()
     assert ["cookie" in head for head in provider.heads] == [False, False]
+    assert len(provider.requests) == 2
 
 
 async def test_refusal_leaves_the_connection(provider: ScriptedModel, client: ChatClient) -> None:

@@ -28,6 +28,7 @@ from hlas.demo import tenant as demo
 from hlas.errors import Unavailable
 from hlas.knowledge import entries
 from hlas.knowledge.entries import Entry
+from hlas.knowledge.ranking.library import Library
 from hlas.outbound.client import OutboundClient
 from hlas.store.db import Database
 from hlas.store.logins import Logins
@@ -298,11 +299,30 @@ async def test_trial(shop: Shop, logs: io.BytesIO) -> None:
         result = await call(tools, "hand_over", {"reason": "angry"})
         assert (result.outcome, result.text) == ("ok", builtin_tools.PERSON_ASKED)
         refused = await call(tools, "crm__look", {"address": "Elm Street"})
-        assert (refused.outcome, refused.text) == ("error", "This is a trial: nothing was done.")
+        assert (refused.outcome, refused.text) == (
+            "error",
+            "This is a trial: the tool was not called.",
+        )
         assert "tools/call" not in [one["method"] for one in server.asked]
     assert shop.asked == []
     rows = await shop.operators.all("select * from events where action like 'conversation.%'")
     assert rows == []
+
+
+async def test_found_passages_fit(shop: Shop) -> None:
+    """Whatever matches, the model is shown all of what it may cite, the best first."""
+    known = [
+        Entry(f"Which tariff is it, number {number}?", "ž" * 5000, ("tariff",), "en")
+        for number in range(12)
+    ]
+    await entries.save(shop.operators, shop.tenant_id, known, source="tariffs")
+    tools = await shop.open(*BUILTIN)
+    result = await call(tools, "search_knowledge", {"query": "which tariff"})
+    assert len(result.passages) == builtin_tools.MOST_PASSAGES
+    assert len(result.text.encode()) <= LARGEST_RESULT
+    assert all(f"[{one.number}] {one.title}" in result.text for one in result.passages)
+    # Of each passage, and of no other.
+    assert result.text.count("the rest is left out") == len(result.passages)
 
 
 async def test_search_that_fails(
@@ -313,7 +333,7 @@ async def test_search_that_fails(
     async def fail(*_: Any) -> Any:
         raise Unavailable
 
-    monkeypatch.setattr(entries, "rank", fail)
+    monkeypatch.setattr(Library, "open", fail)
     tools = await shop.open(*BUILTIN)
     result = await call(tools, "search_knowledge", {"query": "bill"})
     assert (result.outcome, result.passages) == ("error", ())
@@ -332,7 +352,7 @@ async def test_slow_tool(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
         finally:
             stopped.set()
 
-    monkeypatch.setattr(entries, "rank", wait)
+    monkeypatch.setattr(Library, "open", wait)
     tools = await shop.open(*BUILTIN)
     result = await call(tools, "search_knowledge", {"query": "bill"}, seconds=0.05)
     assert result.outcome == "timeout"
@@ -347,7 +367,7 @@ async def test_failing_tool(shop: Shop, monkeypatch: pytest.MonkeyPatch, logs: i
         raise ValueError("with the visitor's words")
 
     log_scan.hear("with the visitor's words")
-    monkeypatch.setattr(entries, "rank", fail)
+    monkeypatch.setattr(Library, "open", fail)
     tools = await shop.open(*BUILTIN)
     result = await call(tools, "search_knowledge", {"query": "bill"})
     assert result.outcome == "error"

@@ -8,7 +8,15 @@ from uuid import UUID, uuid4
 import pytest
 from fastapi.routing import iter_route_contexts
 
-from administration import Desk, add_model, add_product, add_server, dump_state, make_desk
+from administration import (
+    Desk,
+    add_model,
+    add_product,
+    add_server,
+    add_source,
+    dump_state,
+    make_desk,
+)
 from factories import Live, Site, make_site
 from hlas.api.admin import access
 from hlas.errors import InvalidAdminKey
@@ -22,6 +30,7 @@ from hlas.visitors import identities
 
 NOWHERE = str(uuid4())
 FREE_MODEL = {"name": "x", "base_url": "http://127.0.0.1:1", "model": "x", "is_free": True}
+NEW_SOURCE = {"name": "faq.md", "content": "IyMgcQphCg=="}
 QUESTIONS = [{"conversation_id": NOWHERE, "seq": 1}]
 BODIES: dict[tuple[str, str], dict[str, Any]] = {
     ("POST", "/admin/tenants"): {"name": "X", "slug": "x"},
@@ -35,6 +44,8 @@ BODIES: dict[tuple[str, str], dict[str, Any]] = {
     ("POST", "/admin/tenants/{slug}/visitor-keys"): {},
     ("POST", "/admin/tenants/{slug}/knowledge"): {"question": "q", "answer": "a"},
     ("PUT", "/admin/tenants/{slug}/knowledge/{entry_id}"): {"question": "q", "answer": "a"},
+    ("POST", "/admin/tenants/{slug}/knowledge/preview"): NEW_SOURCE,
+    ("POST", "/admin/tenants/{slug}/knowledge/import"): NEW_SOURCE,
     ("POST", "/admin/tenants/{slug}/unanswered/dismiss"): {"questions": QUESTIONS},
     ("POST", "/admin/tenants/{slug}/unanswered/answer"): {
         "questions": QUESTIONS,
@@ -85,6 +96,7 @@ async def places_of(site: Site, operators: Database) -> dict[str, str]:
         "model": await add_model(operators),
         "name": await add_server(operators, site.tenant_id),
         "sku": await add_product(operators, site.tenant_id),
+        "source_id": await add_source(operators, site.tenant_id),
     }
 
 
@@ -136,6 +148,7 @@ async def test_a_tenants_key_reaches_that_tenant_alone(
         "model": "no-such",
         "name": "no_such",
         "sku": "no-such",
+        "source_id": NOWHERE,
     }
     crossed = {**places, "slug": own.slug}
     before = await dump_state(operators)

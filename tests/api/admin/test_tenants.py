@@ -38,7 +38,8 @@ async def test_the_revision_is_of_what_is_sent(live_server: Live, operators: Dat
         "retention_days,identity_mode,handler,created_at"
     )
     assert ",".join(entry.json()) == (
-        "id,question,answer,keywords,language,kind,wordings,url,source_id,created_at,updated_at"
+        "id,question,answer,keywords,language,kind,wordings,url,source_id,imported_as,is_edited,"
+        "created_at,updated_at"
     )
 
 

@@ -41,7 +41,9 @@ async def places_of(site: Site, operators: Database) -> dict[str, str]:
     return {
         "slug": site.slug,
         "conversation_id": site.conversation_id,
-        "entry_id": str(added.id),
+        "entry_id:uuid": str(added.id),
+        "source_id": NOWHERE,
+        "question_id": f"{site.conversation_id}.1",
         "model": await add_model(operators),
         "rest:path": "nowhere",
     }
@@ -144,7 +146,7 @@ async def test_a_tenants_key_reaches_that_tenant_alone(
     own, other = await make_site(live_server, operators), await make_site(live_server, operators)
     await other.send("a secret of the other shop")
     places = await places_of(other, operators)
-    missing = {**places, "slug": "no-such", "conversation_id": NOWHERE, "entry_id": NOWHERE}
+    missing = {**places, "slug": "no-such", "conversation_id": NOWHERE, "entry_id:uuid": NOWHERE}
     browser = await make_browser(live_server, operators, own.slug)
     before = await dump_state(operators)
     for method, path, _ in console_routes(live_server):

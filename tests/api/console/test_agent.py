@@ -17,7 +17,7 @@ from hlas.store.db import Database
 from hlas.store.vault import Vault
 from hlas.tenants import tenants
 from model_scripts import Refuse, Say, Usage
-from modelled import give_model
+from modelled import COVERED, give_model
 from scripted_model import ScriptedModel
 
 KEY = "sk-provider-0123456789abcdef"
@@ -254,9 +254,8 @@ async def test_a_question_is_tried(site: Site, operators: Database) -> None:
     async with ScriptedModel() as provider:
         await give_model(operators, site.tenant_id, provider.url, price=10**10)
         browser = await make_browser(site.live, operators, site.slug)
-        question = (
-            'call search_knowledge {"query": "open"} then usage 1200/34 repeat At <nine> [1].'
-        )
+        call = 'call search_knowledge {"query": "open"}'
+        question = f"{COVERED}\n{call} then usage 1200/34 repeat At <nine> [1]."
         path = f"/tenants/{site.slug}/agent/try"
         answer = await browser.post(path, question=question)
         assert len(provider.requests) == 2
@@ -289,6 +288,7 @@ async def test_a_model_that_fails_is_shown(site: Site, operators: Database) -> N
         browser = await make_browser(site.live, operators)
         path = f"/tenants/{site.slug}/agent/try"
         answer = await browser.post(path, question="fail 500 What does delivery cost?")
+    assert len(provider.requests) == 1
     assert answer.status_code == 200
     assert "the model failed" in answer.text
     assert "not reported: the most they can cost is counted" in answer.text
@@ -318,6 +318,6 @@ async def test_the_last_evaluations(site: Site, operators: Database) -> None:
         ["older.jsonl"],
     ]
     figures = re.findall(r'class="number">([^<]+)</td>', rows[0])
-    assert figures[:4] == ["1 (50 %)", "0", "1", "$0.00"]
-    assert all(figure.endswith(" ms") for figure in figures[4:])
+    assert figures[:5] == ["1 (50 %)", "0", "0", "1", "$0.00"]
+    assert all(figure.endswith(" ms") for figure in figures[5:])
     assert "Whale" not in page

@@ -2,6 +2,7 @@
 
 import asyncio
 from typing import Any
+from uuid import UUID
 
 import httpx
 import orjson
@@ -13,6 +14,8 @@ from browsers import make_browser
 from factories import Site, make_site
 from hlas import errors
 from hlas.conversations.contacts import NewContact
+from hlas.knowledge import entries
+from hlas.knowledge.entries import Entry
 from hlas.store.db import Database
 
 EMAIL = "jana@example.com"
@@ -75,6 +78,16 @@ async def test_person_and_contact(answered: Site, operators: Database) -> None:
     assert len(answered.live.events("person_wanted")) == 1
 
 
+async def test_contact_is_a_wish(answered: Site, operators: Database) -> None:
+    """Who leaves a contact wants a person, whether or not the wish itself arrived."""
+    for _ in range(2):
+        assert (await contact(answered, {"email": EMAIL})).json()["email"] == EMAIL
+    row = await operators.one("select person_wanted_at from conversations")
+    assert row is not None
+    assert row["person_wanted_at"] is not None
+    assert len(answered.live.events("person_wanted")) == 1
+
+
 @pytest.mark.parametrize(
     ("body", "kind"),
     [
@@ -124,6 +137,20 @@ async def test_none_of_these_and_thumbs(answered: Site, operators: Database) -> 
     assert await read_unanswered(operators, answered) == [(1, "fallback")]
     _, reply = (await desk.get(path))["messages"]
     assert (reply["rating"]["rating"], reply["rating"]["comment"]) == ("up", "")
+
+
+async def test_rated_entries(answered: Site, operators: Database) -> None:
+    """A question whose answer was not helpful is open until the visitor changes their mind, with
+    the entry that was sent: it is not suggested as an answer.
+    """
+    entry = await entries.add(
+        operators, UUID(answered.tenant_id), Entry("When do you open?", "At nine.")
+    )
+    message_id = await answer(answered, "When do you open?")
+    for rating, stored in (("down", [[str(entry.id)]]), ("up", [])):
+        assert (await rate(answered, message_id, {"rating": rating})).status_code == 204
+        rows = await operators.all("select entries from unanswered")
+        assert [[str(one) for one in row["entries"]] for row in rows] == stored
 
 
 async def test_whose_it_is_not(answered: Site, operators: Database) -> None:
@@ -192,8 +219,10 @@ async def test_all_at_once_and_too_often(answered: Site, operators: Database) ->
     assert refused.json()["detail"] == "rate_limited"
     assert int(refused.headers["retry-after"]) >= 1
     assert refused.headers["access-control-allow-origin"] == answered.origin
-    rows = await operators.all("select rating from ratings")
-    assert len(rows) == 1
+    [rating] = await operators.all("select rating from ratings")
+    # The last rating decides both.
+    [(_, reason)] = await read_unanswered(operators, answered)
+    assert (reason == "thumbs_down") == (rating["rating"] == "down")
     assert (await answered.send("still heard")).status_code == 200
 
 

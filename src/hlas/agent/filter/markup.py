@@ -6,7 +6,7 @@ from html.entities import html5
 
 from hlas.agent.filter.links import LONGEST_HELD
 
-# Nothing to do: printable ASCII but &, letters with accents, dashes and quotation marks.
+# Text that needs no change: printable ASCII except &, accented letters, dashes, quotation marks.
 _PLAIN = re.compile(r"[\n\t !-%'-~\u00a0-\u00ac\u00ae-\u024f\u2010-\u2027\u2030-\u205e]*")
 _ENTITY = re.compile(r"&(?:#[0-9]{0,8}|#[xX][0-9a-fA-F]{0,8}|[a-zA-Z][a-zA-Z0-9]{0,31})?")
 # Letters and marks that nobody sees.
@@ -139,5 +139,5 @@ def _is_noncharacter(character: str) -> bool:
 
 
 def _open_up(tag: str) -> str:
-    """Write an unfinished tag as text: with a space it is none."""
+    """Write an unfinished tag as text: after a space, `<` begins no tag."""
     return f"< {tag[1:]}" if len(tag) > 1 else tag

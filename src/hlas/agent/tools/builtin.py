@@ -23,8 +23,9 @@ from hlas.store.db import Database
 from hlas.tenants.audit import Change, record
 
 LONGEST_QUERY = 300
-# A passage is cut to this, so that all of them fit into a result.
+# A passage is cut to this, and there are so many, so that all of them fit into a result.
 LARGEST_PASSAGE = 1500
+MOST_PASSAGES = 4
 
 AGENT = Change(actor="agent")
 NOTHING_FOUND = "Nothing was found. Try other words once, or say that you do not know."
@@ -100,9 +101,8 @@ class SearchKnowledgeTool(Builtin):
         except Unavailable:
             log.warning("ranking_skipped")
             raise
-        passages = [
-            make_passage(self._numbers.give(one.entry_id), one) for one in found if is_relevant(one)
-        ]
+        best = list(filter(is_relevant, found))[:MOST_PASSAGES]
+        passages = [make_passage(self._numbers.give(one.entry_id), one) for one in best]
         return show_passages(
             [replace(one, text=cut(one.text, LARGEST_PASSAGE)) for one in passages]
         )

@@ -42,7 +42,7 @@ LARGEST_DEFINITIONS = 64 * 1024
 
 _TOO_LONG = f"The arguments are longer than {LARGEST_ARGUMENTS // 1024} kB."
 _NOT_JSON = "The arguments are not a JSON object."
-_TRIAL = "This is a trial: nothing was done."
+_TRIAL = "This is a trial: the tool was not called."
 _FAILED = "The tool failed. Answer without it, or say that you could not find out."
 
 

@@ -19,7 +19,15 @@ from hlas.http.body import LARGEST_FILE
 from hlas.knowledge.entries import LONGEST_URL, MOST_ENTRIES, Kind
 from hlas.knowledge.imports import refresh, sources
 from hlas.knowledge.imports.preview import Preview, State
-from hlas.knowledge.imports.reading import BRIEFLY, SUFFIXES, Job, Reading, SourceKind
+from hlas.knowledge.imports.reading import (
+    BRIEFLY,
+    SUFFIXES,
+    Job,
+    Progress,
+    Reading,
+    SourceKind,
+    normalise,
+)
 from hlas.knowledge.imports.sources import Imported, Part, Source
 from hlas.knowledge.language import Language
 from hlas.outbound.client import OutboundError
@@ -108,14 +116,21 @@ def make_file_job(name: str, language: Language | None) -> Job:
     return Job("file", name, language)
 
 
-async def read_source(request: Request, tenant: Tenant, job: Job, data: bytes = b"") -> Reading:
+async def read_source(
+    request: Request,
+    tenant: Tenant,
+    job: Job,
+    data: bytes = b"",
+    on_page: Progress = lambda _pages: None,
+) -> Reading:
     services: Services = request.app.state.services
+    job = normalise(job)
     if job.kind != "file":
         try:
             services.outbound.require_public(job.location)
         except OutboundError as error:
             raise UnreadableSource(f"{job.location}: {error}") from None
-    return await services.import_desk.read(str(tenant.id), job, data)
+    return await services.import_desk.read(str(tenant.id), job, data, on_page)
 
 
 def _describe(preview: Preview) -> ImportPreview:
@@ -202,7 +217,7 @@ async def refresh_source(
     """Entries of pages that are gone are removed; what a person has edited stays."""
     source = await sources.find_source(access.database, tenant.id, str(source_id))
     reading = await fetch_source(request, access, tenant, source)
-    imported = await refresh.take(access.database, tenant.id, source, reading, access.change)
+    imported = await refresh.take(access.database, tenant.id, reading, access.change)
     return answer(asdict(imported))
 
 

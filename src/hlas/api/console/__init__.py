@@ -7,6 +7,7 @@ from hlas.api.console import (
     agent,
     conversations,
     entrance,
+    imports,
     knowledge,
     looks,
     models,
@@ -15,6 +16,7 @@ from hlas.api.console import (
     spend,
     tenants,
     tools,
+    unanswered,
     visitor_keys,
 )
 from hlas.api.console.access import router as guarded
@@ -33,6 +35,7 @@ router.include_router(guarded)
 __all__ = [
     "agent",
     "conversations",
+    "imports",
     "knowledge",
     "looks",
     "models",
@@ -42,5 +45,6 @@ __all__ = [
     "spend",
     "tenants",
     "tools",
+    "unanswered",
     "visitor_keys",
 ]

@@ -16,8 +16,11 @@ from pydantic import ValidationError
 from hlas import errors, log
 from hlas.api.admin.access import Access, reach, require_room
 from hlas.api.console import cookies, pages
+from hlas.http import body, multipart
 from hlas.http.asgi import REQUEST
 from hlas.http.gate import ADMIN
+from hlas.http.multipart import File
+from hlas.knowledge import unanswered
 from hlas.operators import sign_ins
 from hlas.services import Services
 from hlas.tenants import tenants
@@ -27,6 +30,10 @@ from hlas.visitors.origins import Origin
 CONSOLE = "/console"
 SIGN_IN = "/console/sign-in"
 MOST_FIELDS = 100
+# The preview of an import has a field for each entry.
+MOST_FIELDS_OF_UPLOADS = 1_000
+# The navigation shows one more than 99 as "99+".
+MOST_COUNTED = 100
 # No field takes more digits, and `int` raises on thousands of them.
 _NUMBER = re.compile(r"[0-9]{1,18}")
 
@@ -52,14 +59,20 @@ class Visit(Access):
         **values: object,
     ) -> Response:
         """A page for this administrator; `policy` overrides parts of its content policy."""
-        return pages.page(
-            template,
-            status,
-            policy=policy,
+        return pages.page(template, status, policy=policy, **self._complete(values))
+
+    def render(self, template: str, **values: object) -> str:
+        """A page or a part of one, as text."""
+        return pages.render(template, **self._complete(values))
+
+    def _complete(self, values: dict[str, object]) -> dict[str, object]:
+        """Add what all pages show."""
+        return dict(
             me=self.administrator,
             form_token=sign_ins.form_token(self.secret),
             path=self.request.url.path,
             done=pages.DONE.get(self.request.query_params.get("done", "")),
+            open_questions=getattr(self.request.state, "open_questions", 0),
             **values,
         )
 
@@ -127,17 +140,29 @@ def _is_own(text: str, hosts: Sequence[str]) -> bool:
 
 async def read_form(request: Request, secret: str) -> Form:
     """The fields of a form; its token must belong to this secret."""
+    form, _ = await _read_form(request, secret)
+    return form
+
+
+async def _read_form(request: Request, secret: str) -> tuple[Form, list[File]]:
+    """Its fields and its files."""
+    sent = request.scope[REQUEST]
+    most = MOST_FIELDS_OF_UPLOADS if body.UPLOADS.fullmatch(sent.path) else MOST_FIELDS
+    files: list[File] = []
     try:
-        text = (await request.scope[REQUEST].read()).decode()
-        fields = parse_qsl(
-            text, keep_blank_values=True, max_num_fields=MOST_FIELDS, errors="strict"
-        )
+        data = await sent.read()
+        if body.has_files(sent):
+            fields, files = multipart.parse(data, sent.values(b"content-type")[0], most)
+        else:
+            fields = parse_qsl(
+                data.decode(), keep_blank_values=True, max_num_fields=most, errors="strict"
+            )
     except ValueError:
         raise errors.InvalidRequest.at("body", kind="form_invalid") from None
     form = {name: value.replace("\r\n", "\n") for name, value in fields}
     if not sign_ins.is_form_token(secret, form.pop("form_token", "")):
         raise errors.FormRefused
-    return form
+    return form, files
 
 
 async def require_signed_in(request: Request) -> Visit:
@@ -156,7 +181,7 @@ async def require_signed_in(request: Request) -> Visit:
     await services.gate.consume_key(administrator.id)
     if request.method != "GET":
         require_own_page(request)
-        request.state.form = await read_form(request, secret)
+        request.state.form, request.state.files = await _read_form(request, secret)
     return Visit(administrator, reach(services, administrator), secret, request)
 
 
@@ -168,9 +193,17 @@ async def get_form(_: Signed, request: Request) -> Form:
     return form
 
 
+async def get_files(_: Signed, request: Request) -> list[File]:
+    files: list[File] = request.state.files
+    return files
+
+
 async def require_tenant(visit: Signed, slug: Annotated[str, Path(pattern=SLUG)]) -> Tenant:
     tenant = await tenants.find_tenant(visit.database, slug)
     log.bind(tenant_id=str(tenant.id))
+    visit.request.state.open_questions = await unanswered.count_open(
+        visit.database, tenant.id, MOST_COUNTED
+    )
     return tenant
 
 
@@ -189,6 +222,7 @@ async def require_operator(visit: Signed) -> Visit:
 
 
 Sent = Annotated[Form, Depends(get_form)]
+SentFiles = Annotated[list[File], Depends(get_files)]
 PathTenant = Annotated[Tenant, Depends(require_tenant)]
 Operator = Annotated[Visit, Depends(require_operator)]
 

@@ -190,11 +190,11 @@ async def try_agent(visit: Signed, tenant: PathTenant, form: Sent) -> Response:
     if asked and "\0" not in asked and settings.models:
         services: Services = visit.request.app.state.services
         trial = await services.agent.try_out(
-            str(tenant.id), asked, language.detect(asked) or _find_language(tenant)
+            str(tenant.id), asked, language.detect(asked) or find_language(tenant)
         )
     return await _agent_page(visit, tenant, asked=asked, trial=trial)
 
 
-def _find_language(tenant: Tenant) -> Language:
+def find_language(tenant: Tenant) -> Language:
     """That of the widget."""
     return "cs" if tenant.ui_config.get("language") == "cs" else "en"

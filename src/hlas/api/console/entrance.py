@@ -35,6 +35,7 @@ FILES = (
     "console.css",
     "console.js",
     "icon.svg",
+    "import.js",
     "list.js",
     "preview.js",
     "products.js",

@@ -21,6 +21,9 @@ DONE = {
     "saved": "Saved.",
     "added": "Added.",
     "removed": "Removed.",
+    "answered": "The answer is saved.",
+    "worded": "The wording is added.",
+    "dismissed": "Dismissed.",
     "closed": "The conversation is closed.",
     "taken-over": "You have taken the conversation over.",
     "handed-back": "The agent answers again.",
@@ -34,9 +37,11 @@ MESSAGES = {
     "invalid_public_key": "Write a public key in PEM: P-256, or RSA of 2048 to 4096 bits.",
     "invalid_dollars": "Write US dollars such as 5 or 0.25, with at most 9 decimals.",
     "invalid_character": "This contains a character that is not allowed here.",
+    "invalid_url": "Write an address such as https://example.com/page.",
     "missing": "This field is required.",
     "string_too_short": "This field is required.",
     "string_too_long": "Write at most {max_length} characters.",
+    "too_short": "Write at least {min_length}.",
     "too_long": "Write at most {max_length} of them.",
     "int_type": "Write a whole number.",
     "greater_than_equal": "Write {ge} or more.",
@@ -68,6 +73,7 @@ def environment() -> Environment:
         "thousands": thousands,
         "pretty": pretty,
         "dollars": dollars.describe,
+        "likelihood": describe_likelihood,
     }
     return made
 
@@ -75,13 +81,18 @@ def environment() -> Environment:
 def page(
     template: str, status: int = 200, *, policy: dict[str, str] | None = None, **values: object
 ) -> Response:
-    given = {"me": None, "done": None, "policy": None, **values}
-    return Response(
-        environment().get_template(template).render(given),
-        status,
-        {"Cache-Control": "no-store", **page_headers(**(policy or {}))},
-        media_type="text/html",
-    )
+    headers = make_headers(policy)
+    return Response(render(template, **values), status, headers, media_type="text/html")
+
+
+def make_headers(policy: dict[str, str] | None = None) -> dict[str, str]:
+    return {"Cache-Control": "no-store", **page_headers(**(policy or {}))}
+
+
+def render(template: str, **values: object) -> str:
+    """A page, or a part of one."""
+    given = {"me": None, "done": None, **values}
+    return environment().get_template(template).render(given)
 
 
 def moment(value: datetime | None, form: str = "full") -> Markup:
@@ -94,6 +105,15 @@ def moment(value: datetime | None, form: str = "full") -> Markup:
         form,
         utc.strftime("%Y-%m-%d" if form == "day" else "%Y-%m-%d %H:%M"),
     )
+
+
+# Least probabilities, and the words for them.
+LIKELIHOODS = ((0.9, "Almost certain"), (0.7, "Very likely"), (0.45, "Likely"), (0.2, "Possible"))
+
+
+def describe_likelihood(confidence: float) -> str:
+    """The probability that an entry answers a question, in words."""
+    return next((words for least, words in LIKELIHOODS if confidence >= least), "Unlikely")
 
 
 def thousands(value: float) -> str:

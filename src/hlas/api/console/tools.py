@@ -136,7 +136,7 @@ def _list_server(
 
 
 async def _list_products(visit: Visit, tenant: Tenant, find: str, after: str) -> Shelf:
-    """Those that the agent would find, or a page of all."""
+    """The products that the agent would find, or a page of all products."""
     find, after = _clean_place(find, after)
     following = None
     if find:

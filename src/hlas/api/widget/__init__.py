@@ -157,8 +157,8 @@ async def whoami(services: Services, request: Request) -> Answer:
     await services.gate.consume(request, READS)
     session = authenticate(services, request)
     await sessions.check(services.database, session)
-    told = {"tenant_id": session.tenant_id, "conversation_id": session.conversation_id}
-    return Answer(200, PRIVATE[:1], orjson.dumps(told))
+    body = {"tenant_id": session.tenant_id, "conversation_id": session.conversation_id}
+    return Answer(200, PRIVATE[:1], orjson.dumps(body))
 
 
 _ROUTES: list[tuple[str, str, Route, dict[str, Any]]] = [

@@ -3,18 +3,15 @@
 `documents.read_document` reads a file, `crawl.crawl` a website and `crawl.read_page` one page.
 """
 
-from collections.abc import Container, Iterable
+from collections.abc import Container
 from dataclasses import dataclass, replace
-from hashlib import sha256
+from itertools import chain, count
 
-from hlas.knowledge.entries import Entry, KnowledgeError
+from hlas.knowledge.entries import LONGEST_QUESTION, Entry, KnowledgeError
 
 
 class PageGone(KnowledgeError):
     """The page does not exist any more (404 or 410)."""
-
-    status = 404
-    code = "page_gone"
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,11 +23,6 @@ class Found:
     warnings: tuple[str, ...] = ()
     title: str = ""
 
-    @property
-    def digest(self) -> str:
-        """The same for the same entries, whatever else of the page has changed."""
-        return digest_entries(self.entries)
-
 
 @dataclass(frozen=True, slots=True)
 class Page:
@@ -39,8 +31,6 @@ class Page:
     url: str
     found: Found | None = None
     error: str = ""
-    # It does not exist any more, so what was imported from it is removed.
-    is_gone: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +40,13 @@ class SiteFound:
     pages: tuple[Page, ...]
     # About the site as a whole, such as pages that were left out.
     warnings: tuple[str, ...] = ()
+    # Addresses that do not exist any more or lead to other pages.
+    gone: frozenset[str] = frozenset()
+
+    @property
+    def covered(self) -> frozenset[str]:
+        """What was imported from these before, and was not found now, is out of date."""
+        return self.gone | {page.url for page in self.pages if page.found}
 
     @property
     def entries(self) -> tuple[Entry, ...]:
@@ -71,10 +68,6 @@ class SiteFound:
                 first.setdefault(name, replace(entry, question=name))
         return tuple(first.values())
 
-    @property
-    def digest(self) -> str:
-        return digest_entries(self.entries)
-
 
 @dataclass(frozen=True, slots=True)
 class Limits:
@@ -92,14 +85,7 @@ class Limits:
 
 
 def _find_free(name: str, title: str, taken: Container[str]) -> str:
-    names = [name, f"{title} \u2013 {name}"] if title and title != name else [name]
-    number = 1
-    while names[-1] in taken and number < 10_000:
-        number += 1
-        names.append(f"{name} ({number})")
-    return next(one for one in names if one not in taken or one == names[-1])
-
-
-def digest_entries(entries: Iterable[Entry]) -> str:
-    lines = (repr((one.kind, one.question, one.answer, one.wordings, one.url)) for one in entries)
-    return sha256("\n".join(lines).encode(errors="replace")).hexdigest()
+    longer = f"{title} \u2013 {name}" if title and title != name else name
+    numbered = (f"{name} ({number})" for number in count(2))
+    names = chain((name, longer), numbered)
+    return next(one for one in names if one not in taken and len(one) <= LONGEST_QUESTION)

@@ -5,34 +5,32 @@ import math
 import resource
 import signal
 import sys
-from collections.abc import Sequence
-from dataclasses import replace
 
 import orjson
 
 from hlas.errors import TenantError
-from hlas.knowledge.entries import Entry
 from hlas.knowledge.imports import Limits, PageGone, reading
 from hlas.knowledge.imports.crawl import crawl, read_page
 from hlas.knowledge.imports.documents import read_document
+from hlas.knowledge.imports.processes import limit
 from hlas.knowledge.imports.reading import Job
 from hlas.outbound.client import OutboundClient
 
 LARGEST_MEMORY = 2**30
-# Of pages that were read before and are not linked any more.
-MOST_CHECKS = 100
 
 
 def main() -> None:
     job = _read_job(sys.stdin.buffer.readline())
     # It ends by itself, too: the worker that started it may have been killed.
     signal.alarm(math.ceil(job.seconds) + 1)
-    resource.setrlimit(resource.RLIMIT_AS, (LARGEST_MEMORY, LARGEST_MEMORY))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    limit(resource.RLIMIT_AS, LARGEST_MEMORY)
+    limit(resource.RLIMIT_CORE, 0)
     try:
         outcome = asyncio.run(_work(job, sys.stdin.buffer.read()))
     except TenantError as error:
         outcome = orjson.dumps({"error": str(error)})
+    except MemoryError:
+        outcome = orjson.dumps({"error": f"{job.location}: needs too much memory to be read"})
     sys.stdout.buffer.write(outcome)
 
 
@@ -63,39 +61,14 @@ async def _read_page(client: OutboundClient, job: Job) -> bytes:
 
 
 async def _read_site(client: OutboundClient, job: Job) -> bytes:
-    site = await crawl(client, job.location, job.limits, lambda _page: _tell(), job.language)
-    read = [page for page in site.pages if page.found]
-    covered = {page.url for page in read} | {page.url for page in site.pages if page.is_gone}
-    entries = list(site.entries)
+    site = await crawl(
+        client, job.location, job.limits, lambda _page: _tell(), job.language, job.known
+    )
     warnings = [*site.warnings]
     for page in site.pages:
         warnings += [f"{page.url}: {page.error}"] if page.error else []
-        warnings += page.found.warnings if page.found else ()
-    tried = {page.url for page in site.pages}
-    left = [url for url in job.known if url not in tried]
-    for url in left[:MOST_CHECKS]:
-        added, problem = await _check(client, job, url)
-        covered |= {url} if added is not None else set()
-        entries += _without_repeats(added or (), entries)
-        warnings += [problem] if problem else []
-        _tell()
-    return reading.dump(job.location, entries, warnings, sorted(covered))
-
-
-async def _check(client: OutboundClient, job: Job, url: str) -> tuple[Sequence[Entry] | None, str]:
-    """The entries of a page that is not linked any more; none if it is gone, None if unknown."""
-    try:
-        found = await read_page(client, url, job.language)
-    except PageGone:
-        return (), ""
-    except TenantError as error:
-        return None, str(error)
-    return [replace(one, url=url) for one in found.entries], ""
-
-
-def _without_repeats(added: Sequence[Entry], known: Sequence[Entry]) -> list[Entry]:
-    taken = {one.question for one in known}
-    return [one for one in added if one.question not in taken]
+        warnings += [f"{page.url}: {line}" for line in page.found.warnings] if page.found else []
+    return reading.dump(job.location, site.entries, warnings, sorted(site.covered))
 
 
 def _tell() -> None:

@@ -72,7 +72,6 @@ class Frontier:
         self._site = site
         self._seen: set[str] = set()
         self._shapes: Counter[str] = Counter()
-        self.foreign = 0
         self.trapped = 0
 
     def take(self, urls: Iterable[str]) -> list[str]:
@@ -80,9 +79,7 @@ class Frontier:
         taken: dict[str, None] = {}
         for url in urls:
             found = self._site.find(url)
-            if found is None:
-                self.foreign += 1
-            elif found not in self._seen:
+            if found is not None and found not in self._seen:
                 self._seen.add(found)
                 if self._is_page(found):
                     taken.setdefault(found)
@@ -105,8 +102,9 @@ class Frontier:
             self.trapped += 1
             return False
         names = "&".join(name for name, _ in parse_qsl(query))
-        numbers = re.findall(r"\d+", path.partition("://")[2])
-        shape = re.sub(r"\d+", "0", path) + f"?{names}"
+        inner = "/".join(segments)
+        numbers = re.findall(r"\d+", inner)
+        shape = re.sub(r"\d+", "0", inner) + f"?{names}"
         most = MOST_VARIANTS if query else MOST_OF_A_SHAPE
         if query or len(numbers) > 1:
             self._shapes[shape] += 1

@@ -2,10 +2,10 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from hlas.knowledge.entries import KnowledgeError
-from hlas.knowledge.imports import Found, Limits, Page, SiteFound
+from hlas.knowledge.entries import MOST_CHARACTERS, MOST_ENTRIES, KnowledgeError
+from hlas.knowledge.imports import Found, Limits, Page, PageGone, SiteFound
 from hlas.knowledge.imports.addresses import Frontier, Site
 from hlas.knowledge.imports.documents import LARGEST_FILE, Read, Reader
 from hlas.knowledge.imports.fetching import Elsewhere, Fetched, Unread, fetch
@@ -19,7 +19,11 @@ from hlas.outbound.destinations import Destination
 
 MOST_SITEMAPS = 20
 
+# Of pages that were read before and that nothing links to any more.
+MOST_CHECKS = 100
+
 _PAGES = ("text/html", "application/xhtml+xml")
+_GONE = {404, 410}
 
 
 async def crawl(
@@ -28,17 +32,19 @@ async def crawl(
     limits: Limits | None = None,
     on_page: Callable[[Page], None] = lambda _page: None,
     language: Language | None = None,
+    known: Sequence[str] = (),
 ) -> SiteFound:
     """Read the site of an address, or the pages that a sitemap lists.
 
-    Raises KnowledgeError with one line when not even its first page can be read.
+    `known` are pages that were read before: those that nothing links to any more are read, too.
+    Raises KnowledgeError with one line when no page can be read.
     """
     limits = limits or Limits()
     with Reader() as reader:
         crawler = _Crawler(client, limits, on_page, language, reader)
         try:
             async with asyncio.timeout(limits.seconds):
-                await crawler.run(url)
+                await crawler.run(url, known)
         except TimeoutError:
             crawler.warn(f"stopped after {limits.seconds:g} s")
         except Unread as error:
@@ -46,7 +52,7 @@ async def crawl(
     if not any(page.found for page in crawler.pages):
         reason = crawler.pages[0].error if crawler.pages else "no page can be read"
         raise KnowledgeError(f"{url}: {reason}")
-    return SiteFound(tuple(crawler.pages), crawler.summarise())
+    return SiteFound(tuple(crawler.pages), crawler.summarise(), frozenset(crawler.gone))
 
 
 async def read_page(client: OutboundClient, url: str, language: Language | None = None) -> Found:
@@ -55,6 +61,8 @@ async def read_page(client: OutboundClient, url: str, language: Language | None 
         fetched = await fetch(client, url, seconds=Limits().page_seconds, largest=LARGEST_FILE)
     except Unread as error:
         raise KnowledgeError(f"{url}: {error}") from None
+    if fetched.status in _GONE:
+        raise PageGone(f"{url}: it does not exist (status {fetched.status})")
     if fetched.status != 200:
         raise KnowledgeError(f"{url}: it answers with status {fetched.status}")
     with Reader() as reader:
@@ -83,6 +91,7 @@ class _Crawler:
         reader: Reader,
     ) -> None:
         self.pages: list[Page] = []
+        self.gone: set[str] = set()
         self._client = client
         self._limits = limits
         self._on_page = on_page
@@ -93,6 +102,8 @@ class _Crawler:
         self._pause = 0.0
         self._disallowed = 0
         self._left_out = 0
+        # Of all entries: a tenant cannot have more than so many.
+        self._entries = self._characters = 0
         self._frontier: Frontier | None = None
 
     def warn(self, line: str) -> None:
@@ -110,30 +121,34 @@ class _Crawler:
                 lines.append(f"{count} addresses were left out: {reason}")
         return tuple(lines)
 
-    async def run(self, url: str) -> None:
+    async def run(self, url: str, known: Sequence[str]) -> None:
         site, first = await self._enter(url)
         self._frontier = frontier = Frontier(site)
-        sitemap = parse_sitemap(first.body) if first.status == 200 else None
+        most = self._limits.pages
+        sitemap = parse_sitemap(first.body)
         if sitemap is not None:
             listed = await self._read_sitemaps(site, [], sitemap)
-            await self._read_all(site, deque((one, -1) for one in frontier.take(listed)))
-            return
-        frontier.mark(first.url)
-        links = await self._keep(site, first.url, first)
-        listed = await self._find_sitemaps(site)
-        # A sitemap with hardly a page was forgotten.
-        if len(listed) > 1:
-            await self._read_all(site, deque((one, -1) for one in frontier.take(listed)))
+            await self._read_all(site, listed, most)
         else:
-            await self._read_all(site, deque((one, 1) for one in frontier.take(links)))
+            frontier.mark(first.url)
+            links = await self._keep(site, first.url, first)
+            listed = await self._find_sitemaps(site)
+            # A sitemap with hardly a page was forgotten.
+            if len(listed) > 1:
+                await self._read_all(site, listed, most)
+            else:
+                await self._read_all(site, links, most, self._limits.depth)
+        await self._read_all(site, known, most + MOST_CHECKS)
 
     async def _enter(self, url: str) -> tuple[Site, Fetched]:
         """The first page. It may redirect to the same host with www., or to https."""
-        destination = Destination.parse(url if "://" in url else f"https://{url}")
+        destination = Destination.parse(url)
         if destination is None:
             raise Unread("it is not the address of a website")
         site = Site(destination.origin)
         self._robots = await self._read_robots(site)
+        if not self._robots.allow(destination.target):
+            raise Unread("robots.txt does not allow to read it")
         fetched = await self._fetch(site, str(destination), LARGEST_SITEMAP)
         entered = Destination.parse(fetched.url)
         assert entered is not None
@@ -195,20 +210,26 @@ class _Crawler:
             self.warn(f"{len(set(found)) - len(own)} addresses in its sitemap are of other sites")
         return own
 
-    async def _read_all(self, site: Site, waiting: deque[tuple[str, int]]) -> None:
-        """Read breadth-first; a depth of -1 means that links are not followed."""
-        while waiting:
-            url, depth = waiting.popleft()
+    async def _read_all(self, site: Site, urls: Sequence[str], most: int, depth: int = 1) -> None:
+        """Read breadth-first, up to so many links from the first page."""
+        assert self._frontier is not None
+        waiting = deque((one, 1) for one in self._frontier.take(urls))
+        while waiting and not self._is_full:
+            url, distance = waiting.popleft()
             if not self._robots.allow(url.removeprefix(str(site.origin))):
                 self._disallowed += 1
                 continue
-            if len(self.pages) >= self._limits.pages:
+            if len(self.pages) >= most:
                 self._left_out += 1
                 continue
             await asyncio.sleep(self._pause)
             links = await self._read(site, url)
-            if 0 <= depth < self._limits.depth and self._frontier is not None:
-                waiting.extend((one, depth + 1) for one in self._frontier.take(links))
+            if distance < depth:
+                waiting.extend((one, distance + 1) for one in self._frontier.take(links))
+
+    @property
+    def _is_full(self) -> bool:
+        return self._entries > MOST_ENTRIES or self._characters > MOST_CHARACTERS
 
     async def _read(self, site: Site, url: str) -> tuple[str, ...]:
         """Read a page, and return its links."""
@@ -218,17 +239,21 @@ class _Crawler:
         except Unread as error:
             self._add(Page(url, error=str(error)))
             return ()
-        moved = site.find(fetched.url) != url
-        if moved and not self._frontier.mark(fetched.url):
-            return ()
-        target = (site.find(fetched.url) or "").removeprefix(str(site.origin))
-        if moved and not self._robots.allow(target):
-            self._disallowed += 1
-            return ()
+        target = site.find(fetched.url) or fetched.url
+        if target != url:
+            if fetched.is_moved:
+                self.gone.add(url)
+            if not self._frontier.mark(target):
+                return ()
+            if not self._robots.allow(target.removeprefix(str(site.origin))):
+                self._disallowed += 1
+                return ()
         return await self._keep(site, url, fetched)
 
     async def _keep(self, site: Site, url: str, fetched: Fetched) -> tuple[str, ...]:
         kind = fetched.content_type.partition(";")[0].strip().lower()
+        if fetched.status in _GONE:
+            self.gone.add(url)
         if fetched.status != 200:
             self._add(Page(url, error=f"it answers with status {fetched.status}"))
         elif len(fetched.body) > self._limits.page_bytes:
@@ -244,6 +269,8 @@ class _Crawler:
             except KnowledgeError as error:
                 self._add(Page(shown, error=str(error).removeprefix(f"{shown}: ")))
             else:
+                self._entries += len(read.found.entries)
+                self._characters += sum(one.count_characters() for one in read.found.entries)
                 self._add(Page(shown, read.found))
                 return read.links
         return ()

@@ -48,7 +48,6 @@ _CONTENT_TYPES: dict[str, Type] = {
 _HTML = re.compile(
     rb"\s*(?:<!doctype html|<html|<head|<body|<\?xml[^>]*>\s*<(?:!doctype )?html)", re.IGNORECASE
 )
-_QUESTIONS = re.compile(rb"^##(?!#)", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +112,7 @@ class Reader:
         if len(data) > LARGEST_FILE:
             raise KnowledgeError(f"{name}: larger than {LARGEST_FILE // 2**20} MB")
         kind = find_type(name, data, content_type)
-        url = url[:LONGEST_URL]
+        url = url if len(url) <= LONGEST_URL else ""
         if kind in {"html", "pdf", "docx"}:
             request = {
                 "kind": kind,
@@ -124,8 +123,8 @@ class Reader:
                 "size": len(data),
             }
             return self._ask(name, orjson.dumps(request) + b"\n", data)
-        # Markdown with a `##` line for each question is our own format, with keywords.
-        if kind == "csv" or (kind == "md" and _QUESTIONS.search(data)):
+        # Our own formats, with keywords.
+        if kind in {"csv", "md"}:
             file = name if name.lower().endswith((".csv", ".md")) else f"{name}.{kind}"
             return Read(Found(tuple(parse(file, data, language)), (), name))
         return Read(read_text(name, data, url, language))
@@ -151,8 +150,8 @@ class Reader:
         finally:
             timer.cancel()
         if "error" in answer:
-            # Its memory may be used up.
-            self.close()
+            if answer.get("is_exhausted"):
+                self.close()
             raise KnowledgeError(f"{name}: {answer['error']}")
         return _make_read(answer)
 

@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from email.utils import parsedate_to_datetime
 from urllib.parse import urljoin
 
@@ -13,9 +13,10 @@ from hlas.outbound.destinations import Destination
 
 MOST_REDIRECTS = 5
 # A site that asks for a longer pause is not waited for.
-LONGEST_WAIT = 60.0
+LONGEST_WAIT = 10.0
 
 _REDIRECTS = {301, 302, 303, 307, 308}
+_PERMANENT = {301, 308}
 _BUSY = {429, 503}
 
 
@@ -38,6 +39,8 @@ class Fetched:
     status: int
     content_type: str
     body: bytes
+    # Whether a redirect led here for good; a temporary one says nothing about the page.
+    is_moved: bool = False
 
 
 async def fetch(
@@ -49,7 +52,7 @@ async def fetch(
     accept: Callable[[str], bool] = lambda _url: True,
 ) -> Fetched:
     """Get an address. Each redirect is checked like the address itself, and must be accepted."""
-    waited = False
+    waited = is_moved = False
     for _ in range(MOST_REDIRECTS + 2):
         fetched, location, wait = await _ask(client, url, seconds, largest)
         if wait is not None and not waited:
@@ -57,10 +60,11 @@ async def fetch(
             await asyncio.sleep(wait)
         elif location:
             url = _join(fetched.url, location)
+            is_moved = is_moved or fetched.status in _PERMANENT
             if not accept(url):
                 raise Elsewhere(url)
         else:
-            return fetched
+            return replace(fetched, is_moved=is_moved)
     raise Unread("redirects too many times")
 
 

@@ -114,21 +114,23 @@ def _join_row(row: list[Piece]) -> Line:
 
 def drop_repeated(pages: list[list[Line]]) -> list[list[Line]]:
     """Without running heads, footers and page numbers."""
-    edges = Counter(
-        name for page in pages for name in {_name(one) for one in (*page[:2], *page[-2:])}
-    )
-    common = {name for name, times in edges.items() if times >= 3 and times > len(pages) / 2}
+    edges = [_find_edges(page) for page in pages]
+    times = Counter(name for edge in edges for name in {_name(line) for line in edge})
+    common = {name for name, number in times.items() if number >= 3 and number > len(pages) / 2}
     return [
         [
             line
-            for place, line in enumerate(page)
-            if not (
-                (place < 2 or place >= len(page) - 2)
-                and (_name(line) in common or _PAGE_NUMBER.fullmatch(line.text))
-            )
+            for line in page
+            if line not in edge or not (_name(line) in common or _PAGE_NUMBER.fullmatch(line.text))
         ]
-        for page in pages
+        for page, edge in zip(pages, edges, strict=True)
     ]
+
+
+def _find_edges(page: list[Line]) -> set[Line]:
+    """The first and the last two lines of the paper; a column may end between them."""
+    by_height = sorted(page, key=lambda line: line.y)
+    return {*by_height[:2], *by_height[-2:]}
 
 
 def _name(line: Line) -> str:

@@ -1,6 +1,7 @@
 """Makes entries of blocks: questions with answers, and passages of what is left."""
 
 import re
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
@@ -67,6 +68,8 @@ class _Maker:
         self._question: Heading | None = None
         self._texts: list[str] = []
         self._places: dict[str, int] = {}
+        # How many passages under a heading have a number.
+        self._numbers: Counter[str] = Counter()
         for pair in declared:
             self._add_answer(pair)
         known = " ".join(plain(one) for pair in declared for one in (pair.question, pair.answer))
@@ -148,11 +151,13 @@ class _Maker:
             return
         # The same question again: with a longer text the first one was an excerpt.
         old = self.entries[place]
-        if old.kind == "answer" and plain(pair.answer).startswith(plain(old.answer).rstrip(".… ")):
+        before, now = plain(old.answer), plain(pair.answer)
+        if before == now:
+            # The one with links and bold text.
+            self.entries[place] = replace(old, answer=max(old.answer, pair.answer, key=len))
+        elif old.kind == "answer" and now.startswith(before.rstrip(".… ")):
             self.entries[place] = replace(old, answer=pair.answer)
-        elif plain(old.answer) not in plain(pair.answer) and plain(pair.answer) not in plain(
-            old.answer
-        ):
+        elif before not in now and now not in before:
             self.warnings.append(
                 f"the question is there twice, the first one counts: {old.question}"
             )
@@ -176,10 +181,11 @@ class _Maker:
         for name in (heading, *longer):
             if fold(name).rstrip("?!. ") not in self._places:
                 return name
-        number = 2
-        while fold(f"{heading} ({number})") in self._places:
-            number += 1
-        return f"{heading} ({number})"
+        while True:
+            self._numbers[heading] += 1
+            name = f"{heading} ({self._numbers[heading] + 1})"
+            if fold(name) not in self._places:
+                return name
 
 
 def split(text: str, longest: int = LONGEST_PASSAGE) -> list[str]:

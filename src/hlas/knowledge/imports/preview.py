@@ -1,7 +1,7 @@
 """What an import would change, before anything is saved."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 from uuid import UUID
@@ -58,7 +58,7 @@ def compare(
     reading: Reading,
     stored: Sequence[StoredEntry],
     source_id: UUID | None,
-    left_out: Sequence[str] = (),
+    left_out: Collection[str] = (),
 ) -> Preview:
     """Compare what a source contains with all entries of the tenant."""
     mine = {one.imported_as: one for one in stored if source_id and one.source_id == source_id}
@@ -68,10 +68,13 @@ def compare(
         for one in stored
         if one.source_id != source_id or one.question != one.imported_as
     }
-    items = []
+    items: list[Item] = []
+    left_out = frozenset(left_out)
     for found in reading.entries:
-        entry = _avoid_repeat(found, mine, others)
+        entry = _avoid_repeat(found, reading, mine, others)
         old, other = mine.get(entry.question), others.get(entry.question)
+        if old and _is_elsewhere(entry, old, reading):
+            entry = old.entry
         items.append(Item(_find_state(entry, old, other, left_out), entry, old or other))
     here = {item.entry.question for item in items}
     items += [
@@ -83,7 +86,7 @@ def compare(
 
 
 def _find_state(
-    entry: Entry, old: StoredEntry | None, other: StoredEntry | None, left_out: Sequence[str]
+    entry: Entry, old: StoredEntry | None, other: StoredEntry | None, left_out: Collection[str]
 ) -> State:
     if old is not None:
         if old.is_edited:
@@ -100,16 +103,25 @@ def _is_same(old: StoredEntry, entry: Entry) -> bool:
 
 
 def _avoid_repeat(
-    entry: Entry, mine: dict[str | None, StoredEntry], others: dict[str, StoredEntry]
+    entry: Entry,
+    reading: Reading,
+    mine: dict[str | None, StoredEntry],
+    others: dict[str, StoredEntry],
 ) -> Entry:
     """Headings repeat on websites: name the page in the heading of another passage."""
-    other = others.get(entry.question)
-    if entry.kind == "answer" or other is None or entry.question in mine or not entry.url:
+    if entry.kind == "answer" or not entry.url:
         return entry
-    if other.answer == entry.answer:
+    old, other = mine.get(entry.question), others.get(entry.question)
+    is_taken = old is None and other is not None and other.answer != entry.answer
+    if not is_taken and not (old and _is_elsewhere(entry, old, reading)):
         return entry
     page = f" ({entry.url.partition('://')[2]})"
     return replace(entry, question=entry.question[: LONGEST_QUESTION - len(page)] + page)
+
+
+def _is_elsewhere(entry: Entry, old: StoredEntry, reading: Reading) -> bool:
+    """Whether it is on another page, while that of the stored one could not be read."""
+    return entry.url != old.url and not _is_covered(reading, old)
 
 
 def _is_covered(reading: Reading, old: StoredEntry) -> bool:

@@ -1,7 +1,7 @@
 """The process that parses documents of strangers, started by documents.py.
 
 Parsers of hostile files may hang, need endless memory or crash: 1 MB of nested HTML keeps the
-parser busy for minutes. Here that harms nobody (ADR-0017).
+parser busy for minutes. Here that harms nobody.
 """
 
 import os
@@ -9,7 +9,6 @@ import resource
 import signal
 import struct
 import sys
-from contextlib import suppress
 from typing import BinaryIO
 
 import orjson
@@ -18,6 +17,7 @@ from hlas.knowledge.entries import KnowledgeError
 from hlas.knowledge.imports.docx import read_docx
 from hlas.knowledge.imports.html import HtmlPage, read_html
 from hlas.knowledge.imports.pdf import read_pdf
+from hlas.knowledge.imports.processes import limit
 from hlas.knowledge.language import LANGUAGES
 
 # Time for one document, and memory for the process.
@@ -30,9 +30,9 @@ LENGTH = struct.Struct("!Q")
 
 def main() -> None:
     """Answer requests until the input ends."""
-    _limit(resource.RLIMIT_AS, LARGEST_MEMORY)
-    _limit(resource.RLIMIT_CORE, 0)
-    _limit(resource.RLIMIT_FSIZE, 0)
+    limit(resource.RLIMIT_AS, LARGEST_MEMORY)
+    limit(resource.RLIMIT_CORE, 0)
+    limit(resource.RLIMIT_FSIZE, 0)
     requests, answers = sys.stdin.buffer, sys.stdout.buffer
     while head := requests.readline():
         request = orjson.loads(head)
@@ -42,12 +42,6 @@ def main() -> None:
         answer = orjson.dumps(_answer(request, data))
         signal.alarm(0)
         _send(answers, answer)
-
-
-def _limit(what: int, most: int) -> None:
-    # Not every system has every limit.
-    with suppress(ValueError, OSError):
-        resource.setrlimit(what, (most, most))
 
 
 def _send(answers: BinaryIO, answer: bytes) -> None:
@@ -63,7 +57,7 @@ def _answer(request: dict[str, str], data: bytes) -> dict[str, object]:
     except KnowledgeError as error:
         return {"error": str(error).removeprefix(f"{request['name']}: ")}
     except MemoryError:
-        return {"error": "needs too much memory to be read"}
+        return {"error": "needs too much memory to be read", "is_exhausted": True}
     # The parsers are not ours: whatever they raise, the document is at fault.
     except Exception:  # noqa: BLE001
         return {"error": "cannot be read; it may be damaged"}

@@ -6,6 +6,7 @@ made to take forever ends with its process, and the process has none of our secr
 
 import asyncio
 import os
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -15,9 +16,10 @@ from typing import Literal, TypeAlias
 import orjson
 
 from hlas.errors import DocumentTooSlow, ImportBusy, UnreadableSource
-from hlas.knowledge.entries import Entry
-from hlas.knowledge.imports import Limits, digest_entries
+from hlas.knowledge.entries import MOST_CHARACTERS, MOST_ENTRIES, Entry, KnowledgeError
+from hlas.knowledge.imports import Limits
 from hlas.knowledge.language import Language
+from hlas.outbound.destinations import Destination
 
 SourceKind: TypeAlias = Literal["file", "page", "site"]
 Progress: TypeAlias = Callable[[int], None]
@@ -28,7 +30,8 @@ SPARE_SECONDS = 10.0
 # In a worker, for its administrators. Proxies give up a request after 60 s.
 MOST_AT_ONCE = 2
 BRIEFLY = Limits(pages=25, seconds=35.0, page_seconds=10.0)
-LARGEST_LINE = 64 * 2**20
+# As many characters as a tenant can have, with what surrounds them.
+LARGEST_LINE = 32 * 2**20
 # What can be imported, by the end of its name.
 SUFFIXES = (".html", ".htm", ".pdf", ".docx", ".md", ".csv", ".txt")
 # Nothing else of our environment is needed, least of all its secrets.
@@ -66,9 +69,16 @@ class Reading:
     # Pages that were read, or that are gone; None: all of the source was read.
     covered: frozenset[str] | None = None
 
-    @property
-    def digest(self) -> str:
-        return digest_entries(self.entries)
+
+def normalise(job: Job) -> Job:
+    """The job with its address in one spelling, so that it is one source."""
+    if job.kind == "file":
+        return job
+    text = job.location.strip()
+    destination = Destination.parse(text if "://" in text else f"https://{text}")
+    if destination is None:
+        raise UnreadableSource(f"{text}: it is not the address of a page or a website")
+    return replace(job, location=str(destination))
 
 
 class Desk:
@@ -78,12 +88,18 @@ class Desk:
         self._private_hosts = tuple(private_hosts)
         self._tenants: set[str] = set()
 
-    async def read(self, tenant_id: str, job: Job, data: bytes = b"") -> Reading:
+    async def read(
+        self,
+        tenant_id: str,
+        job: Job,
+        data: bytes = b"",
+        on_page: Progress = lambda _pages: None,
+    ) -> Reading:
         if tenant_id in self._tenants or len(self._tenants) >= MOST_AT_ONCE:
             raise ImportBusy
         self._tenants.add(tenant_id)
         try:
-            return await read(replace(job, private_hosts=self._private_hosts), data)
+            return await read(replace(job, private_hosts=self._private_hosts), data, on_page)
         finally:
             self._tenants.discard(tenant_id)
 
@@ -106,8 +122,9 @@ async def read(job: Job, data: bytes = b"", on_page: Progress = lambda _pages: N
     except TimeoutError:
         raise DocumentTooSlow(f"{job.location}: reading it takes too long") from None
     finally:
+        # With the process that it has started to parse a document.
         with suppress(ProcessLookupError):
-            process.kill()
+            os.killpg(process.pid, signal.SIGKILL)
         await process.wait()
     return _take(job, line)
 
@@ -139,8 +156,8 @@ def _take(job: Job, line: bytes) -> Reading:
     try:
         outcome = orjson.loads(line)
     except orjson.JSONDecodeError:
-        # It was killed: by the limit of its memory or of its time.
-        raise DocumentTooSlow(f"{job.location}: reading it takes too much memory") from None
+        # It was killed, or its memory ended.
+        raise DocumentTooSlow(f"{job.location}: reading it takes too much time or memory") from None
     if "error" in outcome:
         raise UnreadableSource(outcome["error"])
     covered = outcome["covered"]
@@ -164,6 +181,10 @@ def dump(
     location: str, entries: Sequence[Entry], warnings: Sequence[str], covered: Sequence[str] | None
 ) -> bytes:
     """The outcome of a job, in the process that does it."""
+    if len(entries) > MOST_ENTRIES:
+        raise KnowledgeError(f"{location}: more than {MOST_ENTRIES} entries")
+    if sum(one.count_characters() for one in entries) > MOST_CHARACTERS:
+        raise KnowledgeError(f"{location}: more than {MOST_CHARACTERS} characters of text")
     outcome = {
         "location": location,
         "entries": [asdict(one) for one in entries],

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from uuid import UUID
 
-from hlas.errors import NotRefreshable, UnreadableSource
+from hlas.errors import NotRefreshable, TenantError
 from hlas.knowledge import entries
 from hlas.knowledge.entries import MOST_ENTRIES
 from hlas.knowledge.imports import Limits, reading, sources
@@ -41,14 +41,10 @@ async def make_job(database: Database, tenant_id: UUID, source: Source, limits: 
 async def take(
     database: Database,
     tenant_id: UUID,
-    source: Source,
     read: Reading,
     change: Change = COMMAND_LINE,
 ) -> Imported:
     """Save what has changed."""
-    if read.digest == source.digest:
-        await sources.touch(database, tenant_id, source.id)
-        return Imported(source.location, unchanged=source.entries)
     [imported] = await sources.save(database, tenant_id, [Part(read)], change, REFRESH)
     return imported
 
@@ -65,7 +61,7 @@ async def refresh(
         job = await make_job(database, tenant_id, source, Limits())
         job = replace(job, private_hosts=tuple(private_hosts))
         read = await reading.read(job, on_page=on_page)
-    except (UnreadableSource, NotRefreshable) as error:
+        imported = await take(database, tenant_id, read)
+    except TenantError as error:
         return Refreshed(source.location, error=str(error))
-    imported = await take(database, tenant_id, source, read)
     return Refreshed(source.location, imported, read.warnings)

@@ -22,6 +22,7 @@ from hlas.tenants.audit import COMMAND_LINE, Change, record
 queries = Queries.beside(__file__)
 
 MOST_SOURCES = 200
+IMPORT = "knowledge.import"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +32,6 @@ class Source:
     # The name of a file, or an address.
     location: str
     language: Language | None
-    digest: str
     # Questions that a refresh does not add.
     left_out: tuple[str, ...]
     created_at: datetime
@@ -45,7 +45,6 @@ class Source:
             kind=row["kind"],
             location=row["location"],
             language=row["language"],
-            digest=row["digest"],
             left_out=tuple(row["left_out"]),
             created_at=row["created_at"],
             refreshed_at=row["refreshed_at"],
@@ -119,7 +118,7 @@ async def save(
     tenant_id: UUID,
     parts: Sequence[Part],
     change: Change = COMMAND_LINE,
-    action: str = "knowledge.import",
+    action: str = IMPORT,
 ) -> list[Imported]:
     """Save all of them or none. What changed since a preview is compared again."""
     done = []
@@ -130,7 +129,10 @@ async def save(
             work = _save_own if is_own(part.reading) else _save_source
             imported = await work(connection, tenant_id, part, stored)
             location = part.reading.location
-            await record(connection, change, tenant_id, action, location, after=asdict(imported))
+            # A refresh that finds nothing new is no event.
+            if imported.is_change or action == IMPORT:
+                after = asdict(imported)
+                await record(connection, change, tenant_id, action, location, after=after)
             done.append(imported)
         await entries.require_room(connection, tenant_id)
     return done
@@ -163,7 +165,7 @@ async def _save_source(
     await connection.execute(
         queries.save_source,
         *(tenant_id, source_id, reading.kind, reading.location, reading.language),
-        *(reading.digest, _leave_out(left_out, taken, refused)),
+        _leave_out(left_out, taken, refused),
     )
     await _write(connection, tenant_id, source_id, taken)
     kept = [item.stored.id for item in refused if item.stored and item.state in _DECIDED]
@@ -212,11 +214,6 @@ def _summarise(compared: Preview, taken: list[Item], refused: list[Item]) -> Imp
     )
 
 
-async def touch(database: Database, tenant_id: UUID, source_id: UUID) -> None:
-    """It was fetched again, and nothing in it has changed."""
-    await database.execute(queries.touch_source, tenant_id, source_id)
-
-
 async def remove_source(
     database: Database, tenant_id: UUID, name: str, change: Change = COMMAND_LINE
 ) -> int:
@@ -226,12 +223,10 @@ async def remove_source(
     """
     source = await find_source(database, tenant_id, name)
     async with entries.lock(database, tenant_id) as connection:
-        status = await connection.execute(queries.release_edited, tenant_id, source.id)
-        released = int(status.rpartition(" ")[2])
-        removed = await connection.execute(queries.remove_source, tenant_id, source.id)
-        if removed == "DELETE 0":
+        await connection.execute(queries.release_edited, tenant_id, source.id)
+        number: int = await connection.fetchval(queries.count_imported, tenant_id, source.id)
+        if await connection.fetchval(queries.remove_source, tenant_id, source.id) is None:
             raise SourceNotFound(f"there is no source {name}")
-        number = source.entries - released
         before = {"kind": source.kind, "entries": number}
         await record(
             connection, change, tenant_id, "knowledge.remove_source", source.location, before

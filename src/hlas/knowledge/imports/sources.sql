@@ -1,5 +1,5 @@
 -- name: list_sources
-select s.id, s.kind, s.location, s.language, s.digest, s.left_out, s.created_at, s.refreshed_at,
+select s.id, s.kind, s.location, s.language, s.left_out, s.created_at, s.refreshed_at,
        count(k.id)::integer as entries
 from knowledge_sources s
 left join knowledge k on k.tenant_id = s.tenant_id and k.source_id = s.id
@@ -14,18 +14,13 @@ select id, left_out from knowledge_sources where tenant_id = $1 and location = $
 select count(*)::integer from knowledge_sources where tenant_id = $1
 
 -- name: save_source
-insert into knowledge_sources (tenant_id, id, kind, location, language, digest, left_out)
-values ($1, $2, $3, $4, $5, $6, $7)
+insert into knowledge_sources (tenant_id, id, kind, location, language, left_out)
+values ($1, $2, $3, $4, $5, $6)
 on conflict (tenant_id, location) do update
 set kind = excluded.kind,
     language = excluded.language,
-    digest = excluded.digest,
     left_out = excluded.left_out,
     refreshed_at = now()
-
--- name: touch_source
--- It was fetched again, and nothing in it has changed.
-update knowledge_sources set refreshed_at = now() where tenant_id = $1 and id = $2
 
 -- name: add_entries
 insert into knowledge (
@@ -65,5 +60,9 @@ update knowledge
 set source_id = null, imported_as = null, is_edited = false
 where tenant_id = $1 and source_id = $2 and is_edited
 
+-- name: count_imported
+select count(*)::integer from knowledge where tenant_id = $1 and source_id = $2
+
 -- name: remove_source
-delete from knowledge_sources where tenant_id = $1 and id = $2
+-- With its entries.
+delete from knowledge_sources where tenant_id = $1 and id = $2 returning id

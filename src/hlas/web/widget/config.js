@@ -2,19 +2,19 @@ import { speak, texts } from "./texts.js";
 
 /**
  * @typedef {object} Config
- * @property {string} [title]
- * @property {string} [subtitle]
- * @property {string} [greeting]
- * @property {string} [placeholder]
- * @property {string} [launcher]
- * @property {string} [language]
- * @property {string} [color]
- * @property {string} [color_text]
- * @property {string} [position]
- * @property {string} [theme]
- * @property {string} [z_index]
- * @property {string} [notice]
- * @property {string} [privacy_url]
+ * @property {string} title
+ * @property {string} subtitle
+ * @property {string} greeting
+ * @property {string} placeholder
+ * @property {string} launcher
+ * @property {string} language
+ * @property {string} color
+ * @property {string} color_text
+ * @property {string} position
+ * @property {string} theme
+ * @property {string} z_index
+ * @property {string} notice
+ * @property {string} privacy_url
  * @property {string[]} suggestions
  */
 
@@ -37,7 +37,7 @@ const rules = {
 
 /** The page's data- attributes override the tenant's settings, of which those for the language
  * override the others; invalid values are ignored. Also chooses the language.
- * @param {HTMLElement} host @param {any} remote @returns {Config} */
+ * @param {HTMLElement} host @param {any} remote @returns {Config} with the widget's own texts, or empty ones, for what is not given */
 export function readConfig(host, remote) {
   /** @type {any} */
   let own;
@@ -49,7 +49,7 @@ export function readConfig(host, remote) {
   const config = {};
   speak(read("language"), document.documentElement.lang, navigator.language);
   own = remote?.texts?.[texts.language];
-  for (const name in rules) config[name] = read(name);
+  for (const name in rules) config[name] = read(name) ?? texts[/** @type {"title"} */ (name)] ?? "";
   const asked = host.dataset.suggestions?.split("|") ?? own?.suggestions ?? remote?.suggestions;
   config.suggestions = (Array.isArray(asked) ? asked : [])
     .filter((text) => typeof text === "string" && /^.{1,80}$/.test(text))
@@ -64,8 +64,8 @@ function luminance(hex) {
 }
 
 /** Returns a text colour with enough contrast on the accent (WCAG AA).
- * @param {string} back @param {string} [wanted] */
-export const readable = (back, wanted = "#ffffff") =>
+ * @param {string} back @param {string} wanted */
+export const readable = (back, wanted) =>
   [wanted, "#ffffff"].find((front) => {
     const ratio = luminance(back) / luminance(front);
     // The power curve is an approximation, hence a little more than 4.5.

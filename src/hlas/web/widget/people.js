@@ -3,7 +3,7 @@ import { h, icon } from "./dom.js";
 import { anchor } from "./markdown.js";
 import { load, save } from "./storage.js";
 import { texts } from "./texts.js";
-import { call } from "./transport.js";
+import { call, lock } from "./transport.js";
 
 const thumbIcon = "M7 11l4-8q3 0 3 3l-1 4h7l-2 10H4v-9h3v9";
 
@@ -16,100 +16,117 @@ export const choice = (item, text, extra = {}) =>
 export const offer = (item) =>
   h(
     "div",
-    { class: "chips", role: "group", "aria-label": texts.meant },
-    ...item.meta.suggestions
-      .slice(0, 3)
-      .map((/** @type {{text: string}} */ { text }) => choice(item, `${text}`)),
-    h("button", { class: "none", click: () => refuse(item) }, texts.none),
+    { class: "chips" },
+    ...item.meta.suggestions.map((/** @type {{text: string}} */ { text }) => choice(item, text)),
+    h("button", { click: () => refuse(item) }, texts.none),
   );
 
-/** @param {string | undefined} id of the message after which a person is wanted
- * @param {boolean} done the visitor can be reached */
-function want(id, done) {
-  save("person", { id, done });
+/** A person is wanted after a message. @param {Item} item @param {boolean} done they can write */
+function want({ id }, done) {
+  save("person" + id, done);
   tell("change");
 }
 
 /** None of the suggestions was meant. @param {Item} item */
-async function refuse(item) {
-  const { id } = item;
-  want(id, false);
-  item.card.querySelector("input")?.focus();
-  tell("person");
-  try {
-    want(id, !(await call("*/person", { none_of: id })).contact_wanted);
-  } catch {
-    // Asked for again with the contact.
-  }
+function refuse(item) {
+  want(item, false);
+  item.card.querySelector("input").focus();
+  call("*/person", { none_of: item.id }).then(
+    ({ contact_wanted }) => contact_wanted || want(item, true),
+    // The contact says it, too.
+    () => {},
+  );
 }
 
-/** @param {string} name @param {string} label @param {Record<string, any>} [props] */
-const field = (name, label, props) =>
-  h("label", { class: "meta" }, label, h("input", { name, autocomplete: name, maxlength: 100, ...props }));
-
-/** Asks how a person can reach the visitor.
- * @param {Item} item @param {string} [privacy] the address of the owner's policy */
-function makeForm({ id }, privacy) {
-  const problem = h("p", { class: "meta", role: "alert" });
+/** Asks for one thing; what was typed stays until it is accepted.
+ * @param {string} label @param {any} props of the input @param {any[]} below
+ * @param {(given: any) => Promise<void>} work */
+function makeForm(label, props, below, work) {
+  const progress = h("p", { class: "meta", role: "alert" });
   const submit = async (/** @type {Event} */ event) => {
     event.preventDefault();
-    const values = Object.fromEntries(new FormData(form));
+    if (progress.textContent === texts.sending) return;
+    progress.textContent = texts.sending;
     try {
-      await call("*/person", {});
-      await call("*/contact", values);
-      tell("contact");
-      want(id, true);
-    } catch (/** @type {any} */ refusal) {
-      problem.textContent = refusal.status === 422 ? texts.invalid : texts.failed;
+      await work(Object.fromEntries(new FormData(form)));
+    } catch {
+      progress.textContent = texts.failed;
     }
   };
   const form = h(
     "form",
-    { class: "card", "aria-label": texts.contact, submit },
-    h("strong", {}, texts.contact),
-    field("email", texts.email, { type: "email", required: true }),
-    field("name", texts.name),
-    h("p", { class: "meta" }, texts.consent, " ", privacy ? anchor(privacy, texts.privacy) : ""),
-    problem,
-    h("div", { class: "chips" }, h("button", { class: "confirm" }, texts.send)),
+    { class: "card", submit },
+    h("label", {}, label, h("input", { required: true, ...props })),
+    ...below,
+    h("div", { class: "chips" }, progress, h("button", { class: "confirm" }, texts.send)),
   );
   return form;
 }
 
-/** What follows a message whose suggestions were refused: a form, then thanks for it.
- * @param {Item} item @param {string} [privacy] */
-export function cardOf(item, privacy) {
-  const { id, done } = load("person") ?? {};
-  if (id && id === item.id && item.done !== done) {
-    item.done = done;
-    item.card = done ? h("p", { class: "meta day" }, texts.thanks) : makeForm(item, privacy);
-  }
-  return item.card;
+/** Asks how a person can reach the visitor.
+ * @param {Item} item @param {string} [privacy] the address of the owner's policy */
+function askContact(item, privacy) {
+  const consent = h("p", { class: "meta" }, texts.consent, " ", privacy ? anchor(privacy, texts.privacy) : "");
+  // The server wants a dot in the domain, too.
+  const props = { name: "email", type: "email", autocomplete: "email", pattern: ".+[.].+" };
+  const form = makeForm(texts.contact, props, [consent], async (given) => {
+    await call("*/contact", given);
+    want(item, true);
+  });
+  // The focus moves into it: it would be read twice.
+  form.ariaLive = "off";
+  return form;
 }
 
+/** What follows a message: a form, and then thanks for it, where the visitor refused its suggestions
+ * or did not find it helpful. @param {Item} item @param {string} [privacy] */
+export function cardOf(item, privacy) {
+  const { id, thumbs } = item;
+  const rating = load("rated" + id);
+  // Another tab may have changed it.
+  for (const one of thumbs ?? []) one.ariaPressed = one.name === rating;
+  const done = load("person" + id);
+  if (item.done !== done) {
+    item.done = done;
+    item.card = done ? note() : askContact(item, privacy);
+  }
+  return rating === "down" ? item.why : item.card;
+}
+
+const note = () => h("p", { class: "meta day" }, texts.thanks);
+
+/** Sends the opinion of an answer; the last one wins.
+ * @param {Item} item @param {string} rating @param {{comment?: string}} [why] */
+const rate = ({ id }, rating, why) =>
+  lock("rating", async () => {
+    await call(`messages/${id}/rating`, { rating, ...why });
+    save("rated" + id, rating);
+    tell("change");
+  });
+
+/** Asks what is wrong with an answer. @param {Item} item */
+const askWhy = (item) =>
+  makeForm(texts.why, { name: "comment", maxlength: 1000 }, [], async (why) => {
+    await rate(item, "down", why);
+    item.why = note();
+    tell("change");
+  });
+
 /** Buttons to rate an answer. @param {Item} item */
-export function thumbs({ id = "" }) {
+export function thumbs(item) {
   const line = h("span", { "aria-live": "off" });
-  const buttons = /** @type {("up" | "down")[]} */ (["up", "down"]).map((rating) =>
-    h(
-      "button",
-      {
-        "aria-label": texts[rating],
-        "aria-pressed": load("rated")?.[id] === rating,
-        click: async (/** @type {MouseEvent} */ { currentTarget }) => {
-          try {
-            await call(`messages/${id}/rating`, { rating });
-            save("rated", { ...load("rated"), [id]: rating });
-            for (const one of buttons) one.ariaPressed = one === currentTarget;
-          } catch {
-            // Not pressed, then.
-          }
-        },
-      },
-      icon(thumbIcon),
-    ),
-  );
+  const thumb = (/** @type {"up" | "down"} */ name) => {
+    const click = async () => {
+      if (node.ariaPressed === "true") return;
+      item.why = askWhy(item);
+      // Not pressed if it fails.
+      await rate(item, name).catch(() => {});
+    };
+    const node = h("button", { name, click, "aria-label": texts[name] }, icon(thumbIcon));
+    return node;
+  };
+  item.thumbs = [thumb("up"), thumb("down")];
   // With the answer a screen reader would read them aloud.
-  setTimeout(() => line.append(...buttons));
+  setTimeout(() => line.append(...item.thumbs));
   return line;
 }

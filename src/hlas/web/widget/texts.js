@@ -30,16 +30,13 @@ const english = {
   confirm: "Confirm",
   decline: "Cancel",
   notice: "AI can make mistakes.",
-  meant: "Did you mean",
   none: "None of these",
-  contact: "How can we reach you?",
-  email: "E-mail",
-  name: "Name",
+  contact: "Your e-mail for our answer",
   consent: "We will use it only to answer you.",
-  invalid: "Check your e-mail.",
-  thanks: "Thank you! We will get in touch.",
   up: "Helpful",
   down: "Not helpful",
+  why: "What is wrong?",
+  thanks: "Thank you!",
 };
 
 /** @type {Texts} */
@@ -71,16 +68,13 @@ const czech = {
   confirm: "Potvrdit",
   decline: "Zrušit",
   notice: "AI se může mýlit.",
-  meant: "Měli jste na mysli",
   none: "Nic z toho",
-  contact: "Jak se vám můžeme ozvat?",
-  email: "E-mail",
-  name: "Jméno",
-  consent: "Použijeme je jen k odpovědi.",
-  invalid: "Zkontrolujte e-mail.",
-  thanks: "Děkujeme, ozveme se vám.",
+  contact: "Váš e-mail pro odpověď",
+  consent: "Použijeme ho jen k odpovědi.",
   up: "Pomohlo",
   down: "Nepomohlo",
+  why: "Co je špatně?",
+  thanks: "Děkujeme!",
 };
 
 /** @type {Record<string, Texts>} */

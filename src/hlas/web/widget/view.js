@@ -147,24 +147,24 @@ function fit() {
 /** Reads the configuration again and applies it. */
 export function dress() {
   config = readConfig(host, session()?.ui_config);
-  host.className = config.position ?? "";
-  host.style.colorScheme = config.theme ?? "";
-  host.style.zIndex = config.z_index ?? "";
+  host.className = config.position;
+  host.style.colorScheme = config.theme;
+  host.style.zIndex = config.z_index;
   if (config.color) {
     set("accent", config.color);
     set("accent-text", readable(config.color, config.color_text));
   }
   dialog.lang = texts.language;
-  title.textContent = config.title ?? texts.title;
-  subtitle.textContent = config.subtitle ?? "";
+  title.textContent = config.title;
+  subtitle.textContent = config.subtitle;
   dialog.ariaLabel = log.ariaLabel = title.textContent;
   closer.ariaLabel = texts.close;
   sender.ariaLabel = texts.send;
   stopper.ariaLabel = texts.stop;
-  input.placeholder = input.ariaLabel = config.placeholder ?? texts.placeholder;
-  notice.textContent = config.notice ?? texts.notice;
+  input.placeholder = input.ariaLabel = config.placeholder;
+  notice.textContent = config.notice;
   privacy.textContent = texts.privacy;
-  privacy.href = config.privacy_url ?? "";
+  privacy.href = config.privacy_url;
   privacy.hidden = !config.privacy_url;
   chips.replaceChildren(
     ...config.suggestions.map((text) =>
@@ -249,8 +249,8 @@ export function extend(item) {
 /** The item's node; it stays the same, so that screen readers announce it once.
  * @param {Item} item */
 function nodeOf(item) {
-  const role = /^(user|assistant|operator)$/.test(item.role) ? item.role : "system";
-  const look = ["row", role, item.state, item.at].join(" ");
+  const { role } = item;
+  const look = ["row", role, item.state, item.at, item.meta?.source].join(" ");
   const node = (item.node ??= row(role, texts[/** @type {"user"} */ (role)] ?? ""));
   if (item.said !== undefined) node.ariaLive = "off";
   if (item.shown !== item.text) paint(item);
@@ -313,7 +313,7 @@ function ask(item) {
 
 /** Shows the greeting, every item and what follows them. */
 function fill() {
-  const text = config.greeting ?? texts.greeting;
+  const text = config.greeting;
   if (greeting?.[0] !== text) greeting = [text, row("assistant", texts.assistant, ...markdown(text))];
   const nodes = [greeting[1]];
   let part = 0;
@@ -371,7 +371,7 @@ function keepEnd(change) {
 /** @param {number} count */
 function dressLauncher(count) {
   const open = dialog.open;
-  const kind = config.launcher ?? "chat";
+  const kind = config.launcher || "chat";
   const label = open || /^(chat|question)$/.test(kind) ? "" : kind;
   const shape = open ? closeIcon : kind === "question" ? questionIcon : bubbleIcon;
   const name = open ? texts.close : label || texts.open;

@@ -21,8 +21,6 @@ create table knowledge_sources (
     -- The name of a file or the address of a page or a site.
     location     text        not null,
     language     text,
-    -- What was imported last; unchanged content is not imported again.
-    digest       text        not null default '',
     -- Questions of the source that somebody has removed or not taken: a refresh leaves them out.
     left_out     text[]      not null default '{}',
     created_at   timestamptz not null default now(),
