@@ -13,7 +13,7 @@ UV := UV_PROJECT_ENVIRONMENT=.venv $(BIN)/uv
 export UV_SYSTEM_CERTS ?= $(if $(wildcard /etc/ssl/certs/*.crt /etc/pki/tls/certs/*.crt),true,false)
 
 .DEFAULT_GOAL := help
-.PHONY: help install install-dev run test coverage lint format bench soak sbom audit clean
+.PHONY: help install install-dev run test coverage lint format bench soak fit sbom audit clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -65,6 +65,9 @@ bench: install-dev ## compare with pgbench, a plain FastAPI service and model li
 soak: install-dev ## the long fault, fuzz and leak runs
 	@$(UV) sync --quiet --frozen --inexact --group fuzz
 	@$(BIN)/python -m pytest -q -m soak --timeout 7200
+
+fit: install-dev ## fit the confidence of the ranking to tools/ranking/data, and print how it does
+	@$(BIN)/python -m tools.ranking
 
 sbom: install ## write the bill of materials from the lock file, as CycloneDX (SBOM= the file)
 	@$(UV) export --quiet --frozen --no-dev --all-extras --preview-features sbom-export --format cyclonedx1.5 --output-file $(SBOM) >/dev/null

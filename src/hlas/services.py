@@ -198,7 +198,10 @@ class Services:
         every(MCP_CLEANUP_SECONDS, "mcp_cleanup", self.agent.means.toolbox.clean_up)
         if self.agent.semantic is not None:
             maker = VectorMaker(
-                operators, self.agent.semantic.embedder, lambda: self.supervisor.is_holder
+                operators,
+                self.agent.semantic.embedder,
+                self.metrics,
+                lambda: self.supervisor.is_holder,
             )
             self.background.start("embedding", self.supervisor.run)
             every(VECTORS_SECONDS, "vectors", maker.tick)

@@ -234,7 +234,7 @@ class Settings(BaseSettings):
     )
     embedding_model: str = Field(
         "",
-        description="what compares meanings: the name of a model from `hlas model add` with an "
+        description="model that compares meanings: the name of one from `hlas model add` with an "
         "embeddings endpoint, or off; empty: EMBEDDING_MODEL_DIR or the built-in English model "
         "(needs the extra semantic)",
     )
@@ -247,8 +247,9 @@ class Settings(BaseSettings):
         tuple[str, ...], NoDecode, BeforeValidator(_split), AfterValidator(_check_hosts)
     ] = Field(
         (),
-        description="private hosts that tenants' MCP servers may be on, as host or host:port, "
-        "comma-separated; http is allowed there; empty: only public addresses, only https",
+        description="private hosts that tenants' MCP servers and imported pages may be on, as host "
+        "or host:port, comma-separated; http is allowed there; empty: only public addresses, only "
+        "https",
     )
     trusted_proxies: Annotated[TrustedProxies, NoDecode, BeforeValidator(_parse_proxies)] = Field(
         default_factory=TrustedProxies,

@@ -11,7 +11,7 @@ from hlas.agent import evaluation
 from hlas.agent.evaluation import Case, Evaluation, EvaluationError
 from hlas.demo import tenant as demo
 from hlas.store.db import Database
-from modelled import give_model
+from modelled import COVERED, give_model
 from scripted_model import ScriptedModel
 
 
@@ -31,8 +31,8 @@ async def test_verdicts(live_server: Live, operators: Database) -> None:
     site = await make_site(live_server, operators, handler="agent")
     async with ScriptedModel() as provider:
         await give_model(operators, site.tenant_id, provider.url)
-        cites = "repeat It costs 99 crowns [1]."
-        entry = "What does delivery cost?"
+        entry = COVERED
+        cites = f"{entry}\nrepeat It costs 99 crowns [1]."
         result = await evaluate(
             site,
             operators,

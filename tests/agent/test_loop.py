@@ -11,13 +11,11 @@ import pytest_asyncio
 from factories import Live, Site, make_site
 from hlas.store.db import Database
 from model_scripts import Await, Say, Step, Usage
-from modelled import PRICE, ask, give_model
+from modelled import COVERED, PRICE, ask, give_model
 from scripted_agent import words
 from scripted_model import ScriptedModel
 from streams import Follower, follow
 
-# On a line of its own before a script: the model is given a passage.
-COVERED = "What does delivery cost?"
 SPENT = """
 select coalesce(sum(amount), 0)::bigint as amount, count(*) as requests,
        count(*) filter (where is_settled) as settled
@@ -48,7 +46,7 @@ async def read_spent(operators: Database, site: Site) -> dict[str, int]:
 
 async def test_answer(shop: Site, provider: ScriptedModel, operators: Database) -> None:
     """The model is given passages and the question; its answer is stored with what it cost."""
-    response = await ask(shop, "repeat It costs 99 crowns [1].")
+    response = await ask(shop, f"{COVERED}\nrepeat It costs 99 crowns [1].")
     body = response.json()
     assert body["assistant_message"]["content"] == "It costs 99 crowns [1]."
     assert body["meta"]["source"] == "agent"
@@ -68,11 +66,13 @@ async def test_answer(shop: Site, provider: ScriptedModel, operators: Database) 
 
 async def test_sources(shop: Site, provider: ScriptedModel) -> None:
     """Sources are listed by number; a passage that a tool finds again is the same passage."""
-    body = (await ask(shop, "repeat The usage [2], then [1].")).json()
+    call = 'call search_knowledge {"query": "When are you open?"}'
+    body = (await ask(shop, f"{COVERED}\n{call} then repeat First [2], then [1].")).json()
     sources = body["assistant_message"]["metadata"]["sources"]
     assert [source["number"] for source in sources] == [1, 2]
     agent = shop.live.app.state.services.agent
-    question = 'call search_knowledge {"query": "What does delivery cost?"} then repeat Done [1].'
+    call = f'call search_knowledge {{"query": "{COVERED}"}}'
+    question = f"{COVERED}\n{call} then repeat Done [1]."
     trial = await agent.try_out(shop.tenant_id, question, "en")
     assert trial.answer.tools_used == ("search_knowledge",)
     assert "Delivery costs 99 crowns." in provider.requests[-1]["messages"][-1]["content"]
@@ -115,8 +115,8 @@ async def test_tool(shop: Site, provider: ScriptedModel) -> None:
     """The model calls a tool, is given its result, and answers; readers see the tool at work."""
     follower = Follower()
     reading = asyncio.create_task(follow(shop.live.client, shop, follower))
-    text = 'call search_knowledge {"query": "open"} then repeat From 9 to 17 [2].'
-    body = (await ask(shop, text)).json()
+    call = 'call search_knowledge {"query": "When are you open?"}'
+    body = (await ask(shop, f"{COVERED}\n{call} then repeat From 9 to 17 [2].")).json()
     assert body["assistant_message"]["content"] == "From 9 to 17 [2]."
     assert (body["meta"]["steps"], body["meta"]["tools_used"]) == (2, ["search_knowledge"])
     result = provider.requests[1]["messages"][-1]

@@ -28,7 +28,7 @@ from hlas.outbound.client import OutboundClient
 from hlas.store.db import Database
 from hlas.store.vault import Vault
 from listeners import Notebook
-from modelled import ask, give_model
+from modelled import COVERED, ask, give_model
 from scripted_model import ScriptedModel
 
 URL = "https://order.example/form?lang=en"
@@ -45,7 +45,7 @@ async def provider() -> AsyncIterator[ScriptedModel]:
 async def shop(live_server: Live, operators: Database, provider: ScriptedModel) -> Site:
     """A tenant with a model, the default tools, and no products."""
     site = await make_site(live_server, operators, handler="agent")
-    await give_model(operators, site.tenant_id, provider.url)
+    await give_model(operators, site.tenant_id, provider.url, has_products=False)
     return site
 
 
@@ -55,7 +55,7 @@ async def test_a_cited_entry_links_to_its_address(
     """The first address in an entry is the source's, and may stand in the answer."""
     entry = Entry("How do I order?", f"Order at {URL}, or call us.", ("repeat",), "en")
     await entries.save(operators, UUID(shop.tenant_id), [entry], source="test")
-    body = (await ask(shop, f"repeat order {URL} today [1].")).json()
+    body = (await ask(shop, f"{entry.question}\nrepeat order {URL} today [1].")).json()
     message = body["assistant_message"]
     assert message["content"] == f"order {URL} today [1]."
     assert message["metadata"]["sources"] == [{"number": 1, "title": entry.question, "url": URL}]
@@ -68,8 +68,9 @@ async def test_an_entry_that_a_tool_finds_links_to_its_address(
     """What `search_knowledge` finds is a source with an address, too."""
     entry = Entry("Where is the catalogue?", f"See {URL}.", ("whale",), "en")
     await entries.save(operators, UUID(shop.tenant_id), [entry], source="test")
-    script = 'call search_knowledge {"query": "catalogue"} then repeat See it [3] [2] [4].'
-    body = (await ask(shop, script)).json()
+    call = f'call search_knowledge {{"query": "{entry.question}"}}'
+    script = f"{call} then repeat See it [3] [2] [4]."
+    body = (await ask(shop, f"{COVERED}\n{script}")).json()
     sources = body["assistant_message"]["metadata"]["sources"]
     assert URL in [source["url"] for source in sources if source["title"] == entry.question]
     assert len(provider.requests) == 2
@@ -107,8 +108,9 @@ async def test_a_passage_links_to_its_page(
     prose = f"Goods go back within 30 days. See {URL} too."
     passage = Entry("Returns", prose, ("repeat",), "en", "passage", url=page)
     await entries.save(operators, UUID(shop.tenant_id), [passage], source="test")
-    message = (await ask(shop, f"repeat returns {page} [1].")).json()["assistant_message"]
-    assert message["content"] == f"returns {page} [1]."
+    text = f"Can I return goods within 30 days?\nrepeat Yes, see {page} [1]."
+    message = (await ask(shop, text)).json()["assistant_message"]
+    assert message["content"] == f"Yes, see {page} [1]."
     assert message["metadata"]["sources"] == [{"number": 1, "title": "Returns", "url": page}]
     assert f"Address: {page}" in provider.requests[0]["messages"][-1]["content"]
     assert len(provider.requests) == 1
@@ -151,7 +153,7 @@ async def test_yes_to_the_model(
     told = (await ask(shop, "Yes")).json()
     assert (told["meta"]["source"], told["meta"]["steps"]) == ("smalltalk", 0)
     assert len(provider.requests) == 0
-    await ask(shop, "repeat Shall I ask a person?")
+    await ask(shop, f"{COVERED}\nrepeat Shall I ask a person?")
     answered = (await ask(shop, "Yes")).json()
     assert (answered["meta"]["source"], answered["meta"]["steps"]) == ("agent", 1)
     history = [one["content"] for one in provider.requests[1]["messages"][1:]]
@@ -206,7 +208,7 @@ async def test_passages_are_found_in_turns(
     for visit in visits:
         await visit.open()
     monkeypatch.setattr(Library, "open", read_slowly)
-    answers = await asyncio.gather(*(ask(visit, "repeat Yes [1].") for visit in visits))
+    answers = await asyncio.gather(*(ask(visit, f"{COVERED}\nrepeat Yes [1].") for visit in visits))
     assert [one.json()["meta"]["source"] for one in answers] == ["agent"] * 3
     assert (most, len(provider.requests)) == (1, 3)
 

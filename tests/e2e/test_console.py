@@ -4,7 +4,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from playwright.async_api import Browser, BrowserContext, expect
+from playwright.async_api import Browser, BrowserContext, FilePayload, expect
 
 from administration import add_model
 from e2e.console import Desk
@@ -18,8 +18,12 @@ from hlas.agent.tools.mcp import servers
 from hlas.agent.tools.products import Product
 from hlas.knowledge import entries
 from hlas.knowledge.entries import Entry
+from hlas.knowledge.imports import sources
+from hlas.knowledge.imports.reading import Reading
+from hlas.knowledge.imports.sources import Part
 from hlas.store.db import Database
 from hlas.tenants import tenants
+from questions import ask_in_vain
 
 MODES: dict[str, dict[str, Any]] = {
     "light": {"color_scheme": "light"},
@@ -34,6 +38,13 @@ ALL_OF_NAVIGATION = (
 
 
 LOCALITIES = ("python", "-m", "hlas.demo.localities")
+HELP: FilePayload = {
+    "name": "help.html",
+    "mimeType": "text/html",
+    "buffer": b"<details><summary>Do you deliver?</summary>On Sunday, too.</details>"
+    b"<details><summary>May I pay by card?</summary>Yes, by every card.</details>",
+}
+PROGRAM: FilePayload = {"name": "a.exe", "mimeType": "text/plain", "buffer": b"MZ"}
 MANY_PRODUCTS = [Product(f"S-{number:02}", "Thing " * 80, "x" * 200) for number in range(25)]
 
 
@@ -60,6 +71,9 @@ async def furnish(site: Site, operators: Database) -> str:
     await site.live.app.state.services.traffic.flush(operators)
     shop = await tenants.find_tenant(operators, site.slug)
     await agent_settings.update(operators, shop, {"models": [await add_model(operators)]})
+    await ask_in_vain(operators, site.tenant_id, "Do you deliver on Sunday?", "thumbs_down")
+    page = Reading("page", "https://shop.example/faq", None, (Entry("Hours", "9", kind="passage"),))
+    await sources.save(operators, shop.id, [Part(page)])
     await servers.add_program(operators, shop.id, "coverage", LOCALITIES)
     rows = [Product("K-7", "Kettle", "Boils a litre in a minute.", "500 CZK"), *MANY_PRODUCTS]
     await products.save(operators, shop.id, rows, source="test")
@@ -76,7 +90,9 @@ def pages_of(site: Site, entry_id: str) -> list[str]:
         tenant,
         f"{tenant}/looks",
         f"{tenant}/knowledge?ask=deliver",
+        f"{tenant}/knowledge?find=everywhere&ask=nothing+like+it",
         f"{tenant}/knowledge/{entry_id}",
+        f"{tenant}/unanswered",
         f"{tenant}/spend",
         f"{tenant}/agent",
         f"{tenant}/tools",
@@ -113,6 +129,15 @@ async def test_axe_finds_nothing(
     for path in pages_of(answered, entry_id):
         await desk.go(path)
         await check_page(desk)
+    await desk.go(f"/tenants/{answered.slug}/unanswered")
+    await desk.page.get_by_role("link", name="Add answer").click()
+    await expect(desk.page.get_by_role("heading", name="Add answer")).to_be_visible()
+    await check_page(desk)
+    await desk.go(f"/tenants/{answered.slug}/knowledge")
+    await desk.page.get_by_label("Documents").set_input_files([HELP, PROGRAM])
+    await desk.page.get_by_role("button", name="Preview").click()
+    await expect(desk.page.get_by_role("heading", name="Preview")).to_be_visible()
+    await check_page(desk)
     await desk.go(f"/tenants/{answered.slug}/agent")
     await desk.page.get_by_label("A visitor asks").fill("Do you deliver?")
     await desk.page.get_by_role("button", name="Ask").click()

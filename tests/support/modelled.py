@@ -8,14 +8,17 @@ from uuid import UUID
 import httpx
 
 from factories import Live, Site, make_site
+from hlas.agent.tools import products
+from hlas.agent.tools.products import Product
 from hlas.knowledge import entries
 from hlas.knowledge.entries import Entry
 from hlas.store.db import Database
 from scripted_model import ScriptedModel
 
-# Every question of these tests shares a word with this one: the model is given a passage.
+# On a line of its own before a script: the model is given the passage of the first entry.
+COVERED = "What does delivery cost?"
 ENTRIES = [
-    Entry("What does delivery cost?", "Delivery costs 99 crowns.", ("say", "call", "repeat"), "en"),
+    Entry(COVERED, "Delivery costs 99 crowns.", ("say", "call", "repeat"), "en"),
     Entry("When are you open?", "From 9 to 17.", ("usage", "fail", "finish"), "en"),
 ]
 # Dollars for a million tokens, in nano-dollars.
@@ -28,9 +31,13 @@ async def give_model(
     *urls: str,
     price: int = PRICE,
     caps: dict[str, int | None] | None = None,
+    has_products: bool = True,
     **settings: Any,
 ) -> None:
-    """The tenant's agent asks the models at these addresses, in order."""
+    """The tenant's agent asks the models at these addresses, in order.
+
+    With products, it asks them whatever the question: a tool may help.
+    """
     names = []
     for number, url in enumerate(urls):
         names.append(f"m{tenant_id[-8:]}-{number}")
@@ -53,6 +60,9 @@ async def give_model(
             f"update budgets set {name} = $2 where tenant_id = $1", tenant_id, value
         )
     await entries.save(operators, UUID(tenant_id), ENTRIES, source="test")
+    if has_products:
+        kettle = Product("K-1", "Kettle")
+        await products.save(operators, UUID(tenant_id), [kettle], source="test")
 
 
 @asynccontextmanager

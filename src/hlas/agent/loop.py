@@ -15,6 +15,7 @@ import uuid_utils
 from hlas import log
 from hlas.agent import Agent, Answer, Listener, Question, Reason, agent_settings
 from hlas.agent.attempts import Attempt, GiveUp, Means
+from hlas.agent.embedder import EndpointEmbedder
 from hlas.agent.knowledge import KnowledgeAgent, tell
 from hlas.agent.money.spend import Ledger
 from hlas.agent.prompts import Passage
@@ -22,8 +23,9 @@ from hlas.agent.providers.chat import ChatClient
 from hlas.agent.ranker import CONNECTIONS, STATEMENT_SECONDS, Ranker
 from hlas.agent.tools.toolbox import Toolbox
 from hlas.errors import Unavailable
+from hlas.knowledge.embedding.client import CONNECTIONS as SEMANTIC_CONNECTIONS
 from hlas.knowledge.embedding.client import EmbeddingClient
-from hlas.knowledge.embedding.embedders import ProcessEmbedder
+from hlas.knowledge.embedding.embedders import Embedder, ProcessEmbedder
 from hlas.knowledge.embedding.installation import Meter as EmbeddingMeter
 from hlas.knowledge.embedding.installation import is_usable
 from hlas.knowledge.embedding.runtime import find_socket
@@ -185,7 +187,7 @@ async def open_agent(logins: Logins, settings: Settings, meter: Meter) -> AsyncI
         agents = await Database.open(
             logins,
             APPLICATION,
-            size=CONNECTIONS,
+            size=CONNECTIONS + (SEMANTIC_CONNECTIONS if is_usable(settings) else 0),
             statement_seconds=STATEMENT_SECONDS,
         )
         stack.push_async_callback(agents.close)
@@ -197,20 +199,18 @@ async def open_agent(logins: Logins, settings: Settings, meter: Meter) -> AsyncI
         stack.push_async_callback(client.close)
         outbound = OutboundClient.from_settings(settings)
         stack.push_async_callback(outbound.close)
-        semantic = _open_semantic(settings, agents, meter)
-        if semantic is not None:
+        ledger = Ledger(operators, meter)
+        semantic = None
+        if is_usable(settings):
+            socket = find_socket(settings.data_dir)
+            embedder: Embedder = ProcessEmbedder(socket)
+            if settings.embedding_model:
+                name = settings.embedding_model
+                embedder = EndpointEmbedder(operators, vault, client, ledger, name)
+            semantic = EmbeddingClient(agents, socket, embedder, meter)
             stack.push_async_callback(semantic.close)
         ranker = Ranker(agents, semantic)
         toolbox = Toolbox(ranker, operators, vault, outbound, meter)
         stack.push_async_callback(toolbox.close)
-        ledger = Ledger(operators, meter)
         means = Means(client, ledger, toolbox, ranker, operators, settings)
         yield ModelAgent(KnowledgeAgent(ranker), means, vault, semantic)
-
-
-def _open_semantic(settings: Settings, database: Database, meter: Meter) -> EmbeddingClient | None:
-    """A client of the embedding process of this host, whether it runs or not."""
-    if not is_usable(settings):
-        return None
-    socket = find_socket(settings.data_dir)
-    return EmbeddingClient(database, socket, ProcessEmbedder(socket), meter)

@@ -2,10 +2,10 @@
 
 from hlas.agent.filter.links import find_addresses
 from hlas.agent.prompts import LONGEST_URL, Passage
-from hlas.knowledge.ranking import Match
+from hlas.knowledge.ranking import Match, confidence
 
-# Below this an entry shares a few common words with the question, and would only mislead.
-CONFIDENCE = 0.2
+# A model reads what a visitor would be offered; less likely entries would only mislead it.
+CONFIDENCE = confidence.load().limits.offered
 
 
 def is_relevant(match: Match) -> bool:

@@ -12,7 +12,7 @@ from typing import Protocol
 
 import asyncpg
 
-from hlas.doctor import models, streams, website
+from hlas.doctor import models, semantic, streams, website
 from hlas.doctor.finding import Finding, Status
 from hlas.doctor.website import Service
 from hlas.settings import ConfigurationError, Settings
@@ -59,6 +59,7 @@ async def examine(
         check_disk(settings.data_dir),
         await check_redis(settings),
         await models.check(logins, settings),
+        await semantic.check(logins, settings),
         await check_allowlist(logins, page),
     ]
     seen = Service(service, _signing_secret(settings)) if service else None

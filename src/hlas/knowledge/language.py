@@ -52,13 +52,16 @@ _CZECH_LETTERS = frozenset("áčďéěíňóřšťúůýž")
 
 def fold(text: str) -> str:
     """Lower case, no diacritics."""
-    apart = unicodedata.normalize("NFKD", text.lower())
+    lowered = text.lower()
+    if lowered.isascii():
+        return lowered
+    apart = unicodedata.normalize("NFKD", lowered)
     return "".join(character for character in apart if not unicodedata.combining(character))
 
 
 def detect(text: str) -> Language | None:
     """Detect the language by its stop words and letters; None when they do not decide."""
-    words = {fold(word) for word in _WORD.findall(text)}
+    words = set(_WORD.findall(fold(text)))
     czech = len(words & (CZECH - ENGLISH))
     if not _CZECH_LETTERS.isdisjoint(unicodedata.normalize("NFC", text.lower())):
         czech += 2

@@ -49,6 +49,8 @@ SEMANTIC = (
     "too_large",
     "other_model",
     "database",
+    "budget",
+    "endpoint",
     "failed",
 )
 # Incidents about money: a cap is used to 80 %, or used up.
@@ -183,6 +185,12 @@ class Metrics:
             registry=self.registry,
             multiprocess_mode="livesum",
         )
+        self._vectors_missing = Gauge(
+            "hlas_vectors_missing",
+            "Entries of all tenants whose vectors are still to be made",
+            registry=self.registry,
+            multiprocess_mode="livemax",
+        )
         self.streams_open = Gauge(
             "hlas_streams_open",
             "Open streams of conversations",
@@ -235,6 +243,9 @@ class Metrics:
 
     def show_embedding(self, *, is_up: bool) -> None:
         self._embedding_up.set(is_up)
+
+    def show_vectors(self, *, missing: int) -> None:
+        self._vectors_missing.set(missing)
 
     def first_token(self, seconds: float) -> None:
         self._first_token.observe(seconds)

@@ -17,7 +17,7 @@ from hlas.store.db import Database
 from hlas.store.vault import Vault
 from hlas.tenants import tenants
 from model_scripts import Refuse, Say, Usage
-from modelled import give_model
+from modelled import COVERED, give_model
 from scripted_model import ScriptedModel
 
 KEY = "sk-provider-0123456789abcdef"
@@ -254,9 +254,8 @@ async def test_a_question_is_tried(site: Site, operators: Database) -> None:
     async with ScriptedModel() as provider:
         await give_model(operators, site.tenant_id, provider.url, price=10**10)
         browser = await make_browser(site.live, operators, site.slug)
-        question = (
-            'call search_knowledge {"query": "open"} then usage 1200/34 repeat At <nine> [1].'
-        )
+        call = 'call search_knowledge {"query": "open"}'
+        question = f"{COVERED}\n{call} then usage 1200/34 repeat At <nine> [1]."
         path = f"/tenants/{site.slug}/agent/try"
         answer = await browser.post(path, question=question)
         assert len(provider.requests) == 2

@@ -26,6 +26,16 @@ async def reply(
     )
 
 
+async def insist(site: Site, text: str, key: str) -> httpx.Response:
+    """Ask again when a busy machine could not serve it, as the response says."""
+    async with asyncio.timeout(60):
+        response = await reply(site, text, key)
+        while response.status_code == 503:
+            await asyncio.sleep(int(response.headers["retry-after"]))
+            response = await reply(site, text, key)
+    return response
+
+
 def at(live: Live, site: Site) -> Site:
     """The same visitor at another worker."""
     return Site(live, site.slug, site.tenant_id, site.origin, site.session)
@@ -103,7 +113,7 @@ async def test_equal_posts(visit: Site, workers: list[Live]) -> None:
     """Edge case 55: 32 equal posts over two workers: one run, 32 equal answers."""
     sites = [visit, at(workers[1], visit)]
     text = "say 10 words in 0.3 s"
-    posts = [reply(sites[number % 2], text, key="k") for number in range(32)]
+    posts = [insist(sites[number % 2], text, key="k") for number in range(32)]
     responses = await asyncio.gather(*posts)
     assert {response.status_code for response in responses} == {200}
     assert len({response.content for response in responses}) == 1

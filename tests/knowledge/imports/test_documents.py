@@ -1,6 +1,7 @@
 """What is found in documents of the shapes that people have, and in hostile ones."""
 
 import io
+import re
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
@@ -12,6 +13,7 @@ import pytest
 from documents import Line, assemble, make_docx, make_pdf, paragraph, table
 from hlas.knowledge.entries import Entry, KnowledgeError
 from hlas.knowledge.imports.documents import LARGEST_FILE, Reader, read_document
+from hlas.knowledge.imports.reader import LARGEST_MEMORY, _answer
 
 Read: TypeAlias = Callable[..., list[tuple[str, str, str]]]
 
@@ -340,20 +342,31 @@ def test_time_and_the_next_document() -> None:
         assert reader.read("faq.html", FAQ.encode(), "", "", None).found.title == "Časté dotazy"
 
 
-def test_memory() -> None:
-    """A document that needs more memory than the process may have is an error."""
-    with Reader(seconds=60) as reader:
-        with pytest.raises(
-            KnowledgeError, match=r"^lines.html: cannot be read; it may be damaged$"
-        ):
-            reader.read("lines.html", b"<html>" + b"<br>" * 4_500_000, "", "", None)
-        assert reader.read("faq.html", FAQ.encode(), "", "", None).found.entries
-
-
-def test_secrets_stay(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The process that parses has nothing of our environment."""
+def test_bounds_of_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The process that parses has a limit of memory, writes no files, and knows no secrets."""
     monkeypatch.setenv("SECRETS_KEY", "a secret")
     with Reader() as reader:
         reader.read("a.html", FAQ.encode(), "", "", None)
         assert reader._process is not None
-        assert Path(f"/proc/{reader._process.pid}/environ").read_bytes() == b""
+        process = Path(f"/proc/{reader._process.pid}")
+        assert (process / "environ").read_bytes() == b""
+        limits = (process / "limits").read_text()
+    for name, most in (
+        ("Max address space", LARGEST_MEMORY),
+        ("Max file size", 0),
+        ("Max core file size", 0),
+    ):
+        assert re.search(rf"^{name} +{most} +{most} +bytes", limits, re.MULTILINE), name
+
+
+def test_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A document that needs more memory than there is is an error of one line."""
+
+    def use_up(*_: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr("hlas.knowledge.imports.reader._read", use_up)
+    assert _answer({"name": "a.html"}, b"") == {
+        "error": "needs too much memory to be read",
+        "is_exhausted": True,
+    }

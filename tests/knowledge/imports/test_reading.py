@@ -86,7 +86,8 @@ async def test_worker_is_not_blocked() -> None:
     first.cancel()
     with pytest.raises(asyncio.CancelledError):
         await first
-    async with asyncio.timeout(60):
+    # Sooner than the parsing process would end by itself.
+    async with asyncio.timeout(15):
         while find_readers() & sessions:  # noqa: ASYNC110  # another process has no event
             await asyncio.sleep(0.01)
 
@@ -119,7 +120,8 @@ async def test_time_is_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reading, "SPARE_SECONDS", 0.5)
     with pytest.raises(DocumentTooSlow, match=r"^slow.html: reading it takes too long$"):
         await read(Job("file", "slow.html"), SLOW)
-    async with asyncio.timeout(60):
+    # Sooner than the parsing process would end by itself.
+    async with asyncio.timeout(15):
         while find_readers():  # noqa: ASYNC110  # another process has no event
             await asyncio.sleep(0.01)
 

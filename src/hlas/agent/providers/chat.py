@@ -1,4 +1,4 @@
-"""Chat completions of OpenAI-compatible providers, streamed.
+"""Requests to OpenAI-compatible providers: chat completions, streamed, and others as a whole.
 
 A request is never repeated once its body may have left, because the provider may bill for it.
 Neither the key nor the prompt nor the answer is in an exception's text or in a log line.
@@ -6,7 +6,8 @@ Neither the key nor the prompt nor the answer is in an exception's text or in a 
 
 import asyncio
 import select
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TypeVar
 
 import aiohttp
 import orjson
@@ -22,6 +23,8 @@ from hlas.agent.providers.completions import (
 from hlas.agent.providers.models import Model
 
 __all__ = ["ChatClient", "Completion", "ModelError", "Tokens", "ToolCall", "encode"]
+
+Content = TypeVar("Content")
 
 MOST_CONNECTIONS = 256
 # Nobody bills these. Some bill a 400 of their content filter, and a 408.
@@ -77,7 +80,12 @@ class ChatClient:
         reader = CompletionReader(asked.get("max_tokens") or asked["max_completion_tokens"])
         try:
             async with asyncio.timeout(seconds) as limit:
-                await self._exchange(model, payload, reader, on_text, limit)
+                await self._exchange(
+                    model,
+                    payload,
+                    "/chat/completions",
+                    lambda response: _read(response, reader, on_text, limit),
+                )
         except aiohttp.ConnectionTimeoutError:
             raise ModelError("refused", may_be_paid=False) from None
         except TimeoutError:
@@ -95,6 +103,26 @@ class ChatClient:
                 raise ModelError("cut") from None
         return reader.complete()
 
+    async def post(
+        self, model: Model, path: str, body: bytes, *, seconds: float, most_bytes: int
+    ) -> bytes:
+        """Send a body and return the whole answer. Raises ModelError within `seconds`."""
+        payload = _Payload(body)
+        try:
+            async with asyncio.timeout(seconds):
+                return await self._exchange(
+                    model, payload, path, lambda response: _read_all(response, most_bytes)
+                )
+        except aiohttp.ConnectionTimeoutError:
+            raise ModelError("refused", may_be_paid=False) from None
+        except TimeoutError:
+            raise ModelError("timeout", is_timeout=True, may_be_paid=payload.is_written) from None
+        except aiohttp.ClientResponseError:
+            raise ModelError("garbage") from None
+        except (aiohttp.ClientError, OSError):
+            code = "cut" if payload.is_written else "refused"
+            raise ModelError(code, may_be_paid=payload.is_written) from None
+
     async def close(self) -> None:
         if self._session is not None:
             await self._session.close()
@@ -103,14 +131,13 @@ class ChatClient:
         self,
         model: Model,
         payload: "_Payload",
-        reader: CompletionReader,
-        on_text: Callable[[str], None],
-        limit: asyncio.Timeout,
-    ) -> None:
+        path: str,
+        read: Callable[[aiohttp.ClientResponse], Awaitable[Content]],
+    ) -> Content:
         response = None
         try:
-            response = await self._send(model, payload)
-            await _read(response, reader, on_text, limit)
+            response = await self._send(model, payload, path)
+            return await read(response)
         except BaseException:
             # After the end of the body the connection may already be in use by another request.
             if response is None or response.connection is not None:
@@ -119,9 +146,9 @@ class ChatClient:
                 response.close()
             raise
 
-    async def _send(self, model: Model, payload: "_Payload") -> aiohttp.ClientResponse:
+    async def _send(self, model: Model, payload: "_Payload", path: str) -> aiohttp.ClientResponse:
         try:
-            return await self._post(model, payload)
+            return await self._post(model, payload, path)
         except aiohttp.ClientConnectionError:
             # The only retry: the server had closed the idle connection.
             if not payload.is_stale or payload.is_written:
@@ -129,15 +156,15 @@ class ChatClient:
         except ValueError:
             # The address or the key cannot be sent.
             raise ModelError("refused", may_be_paid=payload.is_written) from None
-        return await self._post(model, payload)
+        return await self._post(model, payload, path)
 
-    async def _post(self, model: Model, payload: "_Payload") -> aiohttp.ClientResponse:
+    async def _post(self, model: Model, payload: "_Payload", path: str) -> aiohttp.ClientResponse:
         if self._session is None:
             self._session = _open_session()
         headers = {"Authorization": f"Bearer {model.key}"} if model.key else {}
         # An address such as https://api.mistral.ai/v1, with or without a slash at its end.
         return await self._session.post(
-            f"{model.base_url.rstrip('/')}/chat/completions",
+            f"{model.base_url.rstrip('/')}{path}",
             data=payload,
             headers=headers,
             allow_redirects=False,
@@ -202,9 +229,7 @@ async def _read(
     on_text: Callable[[str], None],
     limit: asyncio.Timeout,
 ) -> None:
-    if response.status != 200:
-        may_be_paid = response.status not in UNPAID
-        raise ModelError(f"status_{response.status}", may_be_paid=may_be_paid)
+    _require_success(response)
     while chunk := await response.content.readany():
         if text := reader.feed(chunk):
             on_text(text)
@@ -213,6 +238,23 @@ async def _read(
             _shorten(limit, END_SECONDS if reader.is_done else USAGE_SECONDS)
     if text := reader.end():
         on_text(text)
+
+
+async def _read_all(response: aiohttp.ClientResponse, most_bytes: int) -> bytes:
+    _require_success(response)
+    chunks: list[bytes] = []
+    while chunk := await response.content.readany():
+        chunks.append(chunk)
+        most_bytes -= len(chunk)
+        if most_bytes < 0:
+            raise ModelError("too_long")
+    return b"".join(chunks)
+
+
+def _require_success(response: aiohttp.ClientResponse) -> None:
+    if response.status != 200:
+        may_be_paid = response.status not in UNPAID
+        raise ModelError(f"status_{response.status}", may_be_paid=may_be_paid)
 
 
 def _shorten(limit: asyncio.Timeout, seconds: float) -> None:

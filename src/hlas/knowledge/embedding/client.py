@@ -9,24 +9,41 @@ import asyncpg
 
 from hlas import log
 from hlas.errors import HlasError
-from hlas.knowledge.embedding.embedders import Embedder
+from hlas.knowledge.embedding.embedders import Embedder, NoVector
 from hlas.knowledge.embedding.exchange import exchange
 from hlas.knowledge.embedding.installation import Meter
-from hlas.knowledge.embedding.protocol import Compare, Keep, ProtocolError, Put, Reply
+from hlas.knowledge.embedding.protocol import (
+    BYTES_PER_NUMBER,
+    LARGEST_BODY,
+    MOST_DIMENSIONS,
+    Compare,
+    Keep,
+    ProtocolError,
+    Put,
+    Reply,
+)
 from hlas.knowledge.ranking import Meaning
 from hlas.knowledge.ranking.lexicon import to_english
 from hlas.store.db import Database, Queries, Row
 
 queries = Queries.beside(__file__)
 
+# The client has a connection of its own, so that it takes none from the search for words.
+CONNECTIONS = 1
+# More questions at once are answered without meaning.
+MOST_QUESTIONS = 16
 # Of a page of vectors on its way to the process.
 PUSH_SECONDS = 10.0
-PAGE_ENTRIES = 40
+MOST_PAGE_ENTRIES = 200
+# More than meaning.texts_of gives an entry, of float16.
+BYTES_PER_DIMENSION = 30 * BYTES_PER_NUMBER
 # After so many failures in a row, comparisons are skipped for a while.
 MOST_FAILURES = 2
 BREAK_SECONDS = 5.0
 
 AWAY = (OSError, EOFError, ProtocolError)
+# Outcomes that open the breaker.
+FAILURES = frozenset({"timeout", "away", "endpoint"})
 
 
 class Breaker:
@@ -43,10 +60,6 @@ class Breaker:
     def count(self, *, is_failure: bool) -> None:
         self._failures = self._failures + 1 if is_failure else 0
         self._skip_until = self._clock() + BREAK_SECONDS
-
-
-class _NoMeaning(Exception):
-    """There is nothing to compare with; the text is the outcome to count."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,30 +80,23 @@ class EmbeddingClient:
         self._meter = meter
         self._breaker = Breaker(asyncio.get_running_loop().time)
         self._pushes: dict[str, asyncio.Task[None]] = {}
+        self._questions = 0
+        # Wait for a connection here: the pool gives up after a second.
+        self._turn = asyncio.Semaphore(CONNECTIONS)
 
     async def compare(self, tenant_id: str, text: str) -> Meaning | None:
         """The entries that are nearest in meaning; None without an answer in time."""
-        if self._breaker.is_open():
-            self._meter.semantic("skipped")
+        if self._breaker.is_open() or self._questions >= MOST_QUESTIONS:
+            self._meter.semantic("skipped" if self._breaker.is_open() else "busy")
             return None
-        outcome, meaning = "ok", None
+        self._questions += 1
         try:
-            async with asyncio.timeout(self.embedder.seconds):
-                meaning = await self._compare(tenant_id, text)
-        except _NoMeaning as reason:
-            outcome = str(reason)
-        except TimeoutError:
-            outcome = "syncing" if tenant_id in self._pushes else "timeout"
-        except AWAY:
-            outcome = "away"
-        except (HlasError, asyncpg.PostgresError):
-            outcome = "database"
-        except Exception as error:  # noqa: BLE001  # an answer must not fail because of this
-            outcome = "failed"
-            log.error("semantic_failed", error=type(error).__name__, where=log.find_place(error))
+            outcome, meaning = await self._try(tenant_id, text)
+        finally:
+            self._questions -= 1
         if outcome in {"away", "other_model"}:
             self.embedder.forget_model()
-        self._breaker.count(is_failure=outcome in {"timeout", "away"})
+        self._breaker.count(is_failure=outcome in FAILURES)
         self._meter.semantic(outcome)
         return meaning
 
@@ -100,13 +106,30 @@ class EmbeddingClient:
             push.cancel()
         await asyncio.gather(*pushes, return_exceptions=True)
 
+    async def _try(self, tenant_id: str, text: str) -> tuple[str, Meaning | None]:
+        """The outcome, and the meaning if it is ok."""
+        try:
+            async with asyncio.timeout(self.embedder.seconds):
+                return "ok", await self._compare(tenant_id, text)
+        except NoVector as reason:
+            return str(reason), None
+        except TimeoutError:
+            return "syncing" if tenant_id in self._pushes else "timeout", None
+        except AWAY:
+            return "away", None
+        except (HlasError, asyncpg.PostgresError):
+            return "database", None
+        except Exception as error:  # noqa: BLE001  # an answer must not fail because of this
+            log.error("semantic_failed", error=type(error).__name__, where=log.find_place(error))
+            return "failed", None
+
     async def _compare(self, tenant_id: str, text: str) -> Mapping[str, float]:
         model = await self.embedder.find_model()
         state = await self._find_state(tenant_id)
         if not state.entries:
-            raise _NoMeaning("empty")
+            raise NoVector("empty")
         words = to_english(text) if model.is_english else text
-        vector = await self.embedder.embed_question(words)
+        vector = await self.embedder.embed_question(model, tenant_id, words)
         request = Compare(tenant_id, model.name, state.cursor, state.entries, words)
         reply, _ = await exchange(self._socket, request, vector)
         if reply.outcome == "behind":
@@ -114,13 +137,14 @@ class EmbeddingClient:
             await asyncio.shield(self._start_push(tenant_id, model.name, reply))
             reply, _ = await exchange(self._socket, request, vector)
         if reply.outcome != "ok":
-            raise _NoMeaning(reply.outcome)
+            raise NoVector(reply.outcome)
         if not reply.ids:
-            raise _NoMeaning("empty")
+            raise NoVector("empty")
         return dict(zip(reply.ids, reply.scores, strict=True))
 
     async def _find_state(self, tenant_id: str) -> _State:
-        row = await self._database.one(queries.vectors_state, tenant_id)
+        async with self._turn:
+            row = await self._database.one(queries.vectors_state, tenant_id)
         assert row is not None
         return _State(row["cursor"], row["entries"])
 
@@ -140,16 +164,21 @@ class EmbeddingClient:
 
     async def _push(self, tenant_id: str, model: str, known: Reply) -> None:
         """Send the process what it does not know yet, in pages."""
+        dimensions = known.dimensions or MOST_DIMENSIONS
+        most = min(MOST_PAGE_ENTRIES, LARGEST_BODY // (dimensions * BYTES_PER_DIMENSION))
         while True:
-            page = await self._database.all(
-                queries.changed_vectors, tenant_id, known.cursor, PAGE_ENTRIES, model
-            )
+            async with self._turn:
+                page = await self._database.all(
+                    queries.changed_vectors, tenant_id, known.cursor, most, model
+                )
             if page:
                 known = await self._put(tenant_id, model, known.cursor, page)
-            if len(page) < PAGE_ENTRIES:
+            if len(page) < most:
                 break
         if known.entries != (await self._find_state(tenant_id)).entries:
-            ids = [str(row["id"]) for row in await self._database.all(queries.entry_ids, tenant_id)]
+            async with self._turn:
+                rows = await self._database.all(queries.entry_ids, tenant_id)
+            ids = [str(row["id"]) for row in rows]
             async with asyncio.timeout(PUSH_SECONDS):
                 await exchange(self._socket, Keep(tenant_id, model, ids))
 

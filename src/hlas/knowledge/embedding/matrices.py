@@ -11,6 +11,8 @@ MOST_TENANT_BYTES = 128 * 2**20
 # A number is kept as float16 to be put together again, and as float32 to be searched.
 BYTES_PER_NUMBER = 6
 BYTES_PER_ENTRY = 400
+# Also of tenants without vectors, so that counting them stays cheap.
+MOST_TENANTS = 2000
 NEAREST = 20
 
 
@@ -91,6 +93,8 @@ class Matrices:
     def open(self, tenant: str, model: str) -> Matrix:
         matrix = self._by_key.setdefault((tenant, model), Matrix())
         self._by_key.move_to_end((tenant, model))
+        if len(self._by_key) > MOST_TENANTS:
+            self._by_key.popitem(last=False)
         return matrix
 
     def make_room(self) -> None:

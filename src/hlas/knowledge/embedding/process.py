@@ -13,12 +13,12 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from hlas import log
 from hlas.knowledge.embedding.matrices import Matrices, Matrix
-from hlas.knowledge.embedding.model import Model, ModelRefused, load_model
 from hlas.knowledge.embedding.protocol import (
     LONGEST_TEXT,
     MOST_TEXTS,
@@ -35,7 +35,11 @@ from hlas.knowledge.embedding.protocol import (
     read_request,
 )
 
-MOST_CONNECTIONS = 64
+if TYPE_CHECKING:
+    from hlas.knowledge.embedding.model import Model
+
+# A worker has at most client.MOST_QUESTIONS of them, and one to send vectors.
+MOST_CONNECTIONS = 128
 # Questions that wait; more are answered without meaning at once.
 MOST_WAITING = 32
 IDLE_SECONDS = 30.0
@@ -47,7 +51,7 @@ REFUSED = 78
 class Server:
     """Questions have a thread of their own, so that they do not wait for vectors of entries."""
 
-    def __init__(self, model: Model | None) -> None:
+    def __init__(self, model: "Model | None") -> None:
         self._model = model
         self._matrices = Matrices()
         # Matrices are used in this thread only.
@@ -158,7 +162,10 @@ class Server:
 
 
 def _read_vectors(body: bytes) -> np.ndarray:
-    return np.frombuffer(body, np.float16)
+    numbers = np.frombuffer(body, np.float16)
+    if not np.isfinite(numbers).all():
+        raise ValueError
+    return numbers
 
 
 def _lower_priority() -> None:
@@ -167,7 +174,7 @@ def _lower_priority() -> None:
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), LOW_PRIORITY)
 
 
-async def _run(path: Path, model: Model | None) -> None:
+async def _run(path: Path, model: "Model | None") -> None:
     loop = asyncio.get_running_loop()
     parent = asyncio.StreamReader()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(parent), sys.stdin)
@@ -183,6 +190,18 @@ async def _run(path: Path, model: Model | None) -> None:
     await parent.read()
 
 
+def _load(directory: Path | None) -> "Model":
+    # Where an endpoint makes the vectors, its libraries need not be loaded.
+    from hlas.knowledge.embedding.model import ModelRefused, load_model  # noqa: PLC0415
+
+    try:
+        return load_model(directory)
+    except ModelRefused as error:
+        log.error("embedding_model_refused", reason=str(error))
+        log.flush()
+        sys.exit(REFUSED)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="hlas.knowledge.embedding")
     parser.add_argument("socket", type=Path)
@@ -190,12 +209,7 @@ def main() -> None:
     parser.add_argument("--without-model", action="store_true")
     arguments = parser.parse_args()
     log.configure("info", "json")
-    try:
-        model = None if arguments.without_model else load_model(arguments.model_dir)
-    except ModelRefused as error:
-        log.error("embedding_model_refused", reason=str(error))
-        log.flush()
-        sys.exit(REFUSED)
+    model = None if arguments.without_model else _load(arguments.model_dir)
     asyncio.run(_run(arguments.socket, model))
     log.flush()
     # Threads may be busy with a text.

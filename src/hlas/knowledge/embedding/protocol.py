@@ -11,8 +11,11 @@ from typing import Any, Literal, TypeAlias, TypeVar
 import orjson
 
 LARGEST_HEAD = 2**20
-LARGEST_BODY = 8 * 2**20
+LARGEST_BODY = 4 * 2**20
 MOST_TEXTS = 32
+MOST_DIMENSIONS = 4096
+# float16
+BYTES_PER_NUMBER = 2
 # Longer than what a model reads of a text.
 LONGEST_TEXT = 4000
 

@@ -90,6 +90,7 @@ class Supervisor:
     async def _run_once(self, socket: Path) -> _End:
         loop = asyncio.get_running_loop()
         started = loop.time()
+        _forget(socket)
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
@@ -146,6 +147,11 @@ async def _wait_for_answer(socket: Path) -> None:
             await asyncio.sleep(0.05)
         else:
             return
+
+
+def _forget(socket: Path) -> None:
+    """An earlier process that hangs may still listen there."""
+    socket.unlink(missing_ok=True)
 
 
 def _make_environment() -> dict[str, str]:

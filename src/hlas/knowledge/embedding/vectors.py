@@ -4,13 +4,13 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import timedelta
 from uuid import UUID
 
 from hlas import log
 from hlas.errors import HlasError
-from hlas.knowledge.embedding.embedders import Embedder, Model
+from hlas.knowledge.embedding.embedders import BadText, Embedder, Model, NoVector
+from hlas.knowledge.embedding.installation import Meter
 from hlas.knowledge.entries import Entry
 from hlas.knowledge.ranking.meaning import texts_of
 from hlas.store.db import Database, Queries, Row
@@ -29,26 +29,15 @@ LOCK_ATTEMPTS = 50
 LOCK_PAUSE_SECONDS = 0.2
 
 
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """How many entries of a tenant have vectors, of all."""
-
-    done: int
-    total: int
-
-
-async def measure_progress(database: Database, tenant_id: UUID) -> Progress:
-    row = await database.one(queries.vectors_progress, tenant_id)
-    assert row is not None
-    return Progress(row["done"], row["total"])
-
-
 class VectorMaker:
     """One for each worker; that which has the embedding process does the work."""
 
-    def __init__(self, operators: Database, embedder: Embedder, is_due: Callable[[], bool]) -> None:
+    def __init__(
+        self, operators: Database, embedder: Embedder, meter: Meter, is_due: Callable[[], bool]
+    ) -> None:
         self._operators = operators
         self._embedder = embedder
+        self._meter = meter
         self._is_due = is_due
         self._seen_version = -1
         self._next_scan = 0.0
@@ -59,8 +48,8 @@ class VectorMaker:
             return
         try:
             model = await self._embedder.find_model()
-        except (OSError, EOFError):
-            return  # it is being started
+        except (OSError, EOFError, NoVector):
+            return  # it is being started, or its endpoint is not configured
         row = await self._operators.one(queries.last_version)
         version = (row and row["version"]) or 0
         now = asyncio.get_running_loop().time()
@@ -79,23 +68,35 @@ class VectorMaker:
     async def _make_all(self, model: Model) -> int:
         rows = await self._operators.all(queries.tenants_without_vectors, model.name, MOST_TENANTS)
         tenants = deque(row["tenant_id"] for row in rows)
+        missing = sum(row["entries"] for row in rows)
         made = 0
         while tenants:
+            self._meter.show_vectors(missing=max(0, missing - made))
             # In turns, so that a large import does not keep the others waiting.
             tenant_id = tenants.popleft()
-            claimed = await self._operators.all(
-                queries.claim_entries, tenant_id, model.name, BATCH_ENTRIES, CLAIM
-            )
-            if claimed and await self._make(tenant_id, claimed, model):
-                made += len(claimed)
+            if some := await self._make_some(tenant_id, model):
+                made += some
                 tenants.append(tenant_id)
+        self._meter.show_vectors(missing=max(0, missing - made))
         return made
+
+    async def _make_some(self, tenant_id: UUID, model: Model) -> int:
+        """How many; none if nothing is left, or for now nothing can be done."""
+        claimed = await self._operators.all(
+            queries.claim_entries, tenant_id, model.name, BATCH_ENTRIES, CLAIM
+        )
+        try:
+            is_made = bool(claimed) and await self._make(tenant_id, claimed, model)
+        except NoVector as reason:
+            log.warning("vectors_postponed", tenant_id=str(tenant_id), reason=str(reason))
+            return 0
+        return len(claimed) if is_made else 0
 
     async def _make(self, tenant_id: UUID, rows: list[Row], model: Model) -> bool:
         """Whether they were saved; if not, they are no longer claimed."""
         is_saved = False
         try:
-            vectors = [await self._embed(row, model) for row in rows]
+            vectors = [await self._embed(tenant_id, row, model) for row in rows]
             is_saved = await self._save(tenant_id, rows, vectors, model)
         finally:
             if not is_saved:
@@ -103,9 +104,15 @@ class VectorMaker:
                     await self._release(tenant_id, rows)
         return is_saved
 
-    async def _embed(self, row: Row, model: Model) -> list[bytes]:
-        texts = texts_of(_make_entry(row), is_english=model.is_english)
-        return await self._embedder.embed_texts(texts)
+    async def _embed(self, tenant_id: UUID, row: Row, model: Model) -> list[bytes]:
+        # A long entry takes 0.1 s to translate: visitors do not wait for that.
+        texts = await asyncio.to_thread(texts_of, _make_entry(row), is_english=model.is_english)
+        try:
+            return await self._embedder.embed_texts(model, str(tenant_id), texts)
+        except BadText:
+            # It is found by its words alone; the other entries are not kept waiting.
+            log.warning("vectors_impossible", tenant_id=str(tenant_id), entry_id=str(row["id"]))
+            return []
 
     async def _save(
         self, tenant_id: UUID, rows: list[Row], vectors: list[list[bytes]], model: Model

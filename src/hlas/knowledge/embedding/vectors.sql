@@ -3,10 +3,11 @@
 select pg_sequence_last_value('knowledge_versions') as version
 
 -- name: tenants_without_vectors
-select distinct k.tenant_id
+select k.tenant_id, count(*)::integer as entries
 from knowledge k
 left join knowledge_vectors v on v.tenant_id = k.tenant_id and v.entry_id = k.id
 where v.entry_id is null or v.model <> $1 or v.version <> k.version
+group by k.tenant_id
 limit $2
 
 -- name: claim_entries
@@ -46,15 +47,3 @@ where tenant_id = $1 and entry_id = $2
 
 -- name: release_entries
 update knowledge_vectors set claimed_at = null where tenant_id = $1 and entry_id = any ($2::uuid[])
-
--- name: vectors_progress
--- The model that was used last is the one in use.
-with latest as (
-    select model from knowledge_vectors where tenant_id = $1 order by number desc limit 1
-)
-select count(k.id)::integer as total,
-       count(v.entry_id) filter (
-           where v.version = k.version and v.model = (select model from latest))::integer as done
-from knowledge k
-left join knowledge_vectors v on v.tenant_id = k.tenant_id and v.entry_id = k.id
-where k.tenant_id = $1

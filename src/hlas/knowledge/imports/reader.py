@@ -1,7 +1,7 @@
 """The process that parses documents of strangers, started by documents.py.
 
 Parsers of hostile files may hang, need endless memory or crash: 1 MB of nested HTML keeps the
-parser busy for minutes. Here that harms nobody (ADR-0017).
+parser busy for minutes. Here that harms nobody.
 """
 
 import os

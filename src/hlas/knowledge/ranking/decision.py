@@ -1,25 +1,108 @@
 """What to do with a question, given the entries that match it."""
 
-from collections.abc import Awaitable, Callable
+import re
+from collections.abc import Awaitable, Callable, Sequence
 
 from hlas.knowledge.language import Language
-from hlas.knowledge.ranking import Decision, Match
+from hlas.knowledge.ranking import Decision, Match, confidence
+from hlas.knowledge.ranking.confidence import Limits
+from hlas.knowledge.ranking.small_talk import find_small_talk
+from hlas.knowledge.ranking.words import split_words
 
-SURE = 0.45
-OFFERED = 0.1
 SUGGESTIONS = 3
+# Nothing but an entry's own question is so sure.
+CERTAIN = 0.995
+# Of a question with two topics.
+PARTS = 2
+
+Search = Callable[[str], Awaitable[list[Match]]]
+
+_GAP = re.compile(r"[?!.;,\n]+|\s(?:a|i|and|plus|also|taky|take|také|zároveň)\s", re.IGNORECASE)
+_BEGINNING = re.compile(
+    r"(?:a|and|what about|how about|co|what if|but|ale|ani|or|nebo|i|so|also|then)\b"
+)
+_PRONOUNS = frozenset(
+    """
+    it its that this those these they them there one ones he him she her then
+    to ten ta ty toho tomu tom tim te tech tem tu ho mu ji je jej jim jich nej nem nim ni
+    tam tohle tenhle tahle takovy takova takove takovou onen ona oni on stejne
+    """.split()  # noqa: SIM905  # a paragraph of words reads better than a page of quotes
+)
 
 
 async def decide(
-    search: Callable[[str], Awaitable[list[Match]]],
+    search: Search,
     text: str,
     language: Language,
     previous: str | None = None,
+    limits: Limits | None = None,
 ) -> Decision:
     """Answer it, offer what may have been meant, or neither."""
+    limits = limits or confidence.load().limits
+    small_talk = find_small_talk(text)
     matches = await search(text)
-    best = matches[0].confidence if matches else 0.0
-    if best >= SURE:
+    if small_talk and not (matches and matches[0].confidence >= CERTAIN):
+        return Decision(small_talk=small_talk)
+    best = _best(matches)
+    if best < CERTAIN and len(parts := split_parts(text, language)) == PARTS:
+        found = [await search(part) for part in parts]
+        both = _find_topics(found, matches, limits.topic)
+        if both:
+            return Decision(both, confidence=min(one.confidence for one in both))
+    goes_on = previous and is_follow_up(text, language)
+    if best >= limits.sure and not (goes_on and best < CERTAIN and is_short(text, language)):
         return Decision(tuple(matches[:1]), confidence=best)
-    offered = [match for match in matches if match.confidence >= OFFERED]
-    return Decision((), tuple(offered[:SUGGESTIONS]), confidence=best)
+    if goes_on:
+        return await _follow_up(search, f"{previous} {text}", matches, limits)
+    return Decision((), _offer(matches, limits), confidence=best)
+
+
+def _best(matches: Sequence[Match]) -> float:
+    return matches[0].confidence if matches else 0.0
+
+
+def _offer(matches: Sequence[Match], limits: Limits) -> tuple[Match, ...]:
+    return tuple(one for one in matches if one.confidence >= limits.offered)[:SUGGESTIONS]
+
+
+async def _follow_up(search: Search, text: str, alone: Sequence[Match], limits: Limits) -> Decision:
+    """The question is understood through the one before it."""
+    matches = await search(text)
+    best = _best(matches)
+    if best >= limits.follow_up:
+        return Decision(tuple(matches[:1]), confidence=best, is_follow_up=True)
+    known = {one.entry_id for one in matches}
+    others = [one for one in alone if one.entry_id not in known]
+    both = sorted([*matches, *others], key=lambda one: -one.confidence)
+    return Decision((), _offer(both, limits), is_follow_up=True, confidence=best)
+
+
+def is_follow_up(text: str, language: Language) -> bool:
+    """Whether a question looks as if it went on from another one."""
+    words = split_words(text, language, 60)
+    folded = " ".join(word.folded for word in words)
+    has_pronoun = any(word.folded in _PRONOUNS for word in words)
+    return bool(_BEGINNING.match(folded)) or has_pronoun or is_short(text, language)
+
+
+def is_short(text: str, language: Language) -> bool:
+    """Whether a question has at most one word with a meaning."""
+    return sum(not word.is_stop for word in split_words(text, language, 60)) <= 1
+
+
+def split_parts(text: str, language: Language) -> list[str]:
+    """The parts of a question that may have topics of their own."""
+    parts = [part.strip() for part in _GAP.split(text)]
+    return [
+        part for part in parts if any(not word.is_stop for word in split_words(part, language, 60))
+    ]
+
+
+def _find_topics(
+    found: Sequence[Sequence[Match]], whole: Sequence[Match], least: float
+) -> tuple[Match, ...]:
+    """The best entry of each part, if each is sure enough and likely for the whole, too."""
+    best = [matches[0] for matches in found if matches and matches[0].confidence >= least]
+    likely = {one.entry_id for one in whole[:SUGGESTIONS]}
+    both = {one.entry_id: one for one in best if one.entry_id in likely}
+    return tuple(both.values()) if len(both) == PARTS else ()

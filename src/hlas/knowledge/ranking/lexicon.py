@@ -1,7 +1,7 @@
 """Our Czech-English word list and English synonyms: what different words have in common."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -65,6 +65,15 @@ class Lexicon:
         likeness = {lemma: _count_common(fold(lemma), word.folded) for lemma in found}
         best = max(likeness.values(), default=0)
         return [lemma for lemma in found if likeness[lemma] == best][:3]
+
+    @property
+    def folded_lemmas(self) -> Collection[str]:
+        return self._folded
+
+    def knows(self, word: Word, language: Language | None) -> bool:
+        """Whether the word is in one of the lists."""
+        is_english = language == "en"
+        return word.stem in self._synonyms if is_english else bool(self.find_lemmas(word))
 
     def list_concepts(self, words: Sequence[Word], language: Language | None) -> list[Concepts]:
         """What each of the words stands for, alone or as a part of a phrase."""

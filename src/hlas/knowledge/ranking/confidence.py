@@ -1,0 +1,161 @@
+"""How sure a match is: a logistic model over a few features, fitted by tools/ranking."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from math import exp, log1p
+from pathlib import Path
+
+import orjson
+
+# Of terms in ordinary questions and answers, counted as so many entries of each knowledge base.
+USUAL_ENTRIES = 40
+UNUSUAL = 0.002
+# The score of no entry at all.
+NOTHING = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What speaks for an entry. Shares are weighted by how rare the words are."""
+
+    # Of the question's words: in the head as they are, in the head also by what they mean, and
+    # in the head or the body.
+    exact: float
+    head: float
+    whole: float
+    # Of the words of the head that is most like the question.
+    covered: float
+    # Of groups of three letters, in common with that head.
+    letters: float
+    # Of the question, the word that says most and is missing, as a share.
+    missing: float
+    # Written in another language than the question.
+    is_foreign: float
+    # Likeness of meaning, if it is known.
+    meaning: float
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What is known of a question without any entry."""
+
+    words: int
+    is_czech: bool
+    # Of its words, the share that no entry contains.
+    unknown: float
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    ranking: Sequence[float]
+    confidence: Sequence[float]
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """From which confidence on an entry is used."""
+
+    sure: float
+    # Through the question before it, and of each of two topics.
+    follow_up: float
+    topic: float
+    offered: float
+
+
+@dataclass(frozen=True, slots=True)
+class Fitted:
+    """What the fit has found; see docs/adr/ADR-0015-ranking.md."""
+
+    semantic: Model
+    lexical: Model
+    limits: Limits
+    # Shares of entries and questions that contain a term.
+    usual: Mapping[str, float]
+
+
+def list_ranking_features(evidence: Evidence, *, is_semantic: bool) -> list[float]:
+    """Those by which the entries for one question are compared."""
+    both = evidence.head * evidence.covered
+    features = [
+        evidence.exact,
+        evidence.head,
+        evidence.whole,
+        evidence.covered,
+        evidence.letters,
+        both,
+        evidence.is_foreign,
+    ]
+    if is_semantic:
+        features.append(evidence.meaning)
+    return features
+
+
+def list_confidence_features(
+    score: float, best_other: float, evidence: Evidence, asked: Asked, *, is_semantic: bool
+) -> list[float]:
+    features = [
+        1.0,
+        score,
+        max(-3.0, min(3.0, score - best_other)),
+        evidence.whole,
+        evidence.covered,
+        evidence.letters,
+        evidence.missing,
+        evidence.is_foreign,
+        asked.unknown,
+        log1p(asked.words),
+        float(asked.is_czech),
+    ]
+    if is_semantic:
+        features.append(evidence.meaning)
+    return features
+
+
+def multiply(weights: Sequence[float], features: Sequence[float]) -> float:
+    return sum(weight * feature for weight, feature in zip(weights, features, strict=True))
+
+
+def squash(logit: float) -> float:
+    """From 0 to 1."""
+    return 1 / (1 + exp(-max(-30.0, min(30.0, logit))))
+
+
+@cache
+def load() -> Fitted:
+    path = Path(__file__).with_name("fitted.json")
+    found = orjson.loads(path.read_bytes())
+    return Fitted(
+        Model(**found["semantic"]),
+        Model(**found["lexical"]),
+        Limits(**found["limits"]),
+        found["usual"],
+    )
+
+
+def judge(
+    model: Model, entries: Sequence[Evidence], asked: Asked, *, is_semantic: bool
+) -> list[float]:
+    """The probability that each of the entries answers the question."""
+    scores = [
+        multiply(model.ranking, list_ranking_features(one, is_semantic=is_semantic))
+        for one in entries
+    ]
+    return [
+        squash(
+            multiply(
+                model.confidence,
+                list_confidence_features(
+                    score, best_other, evidence, asked, is_semantic=is_semantic
+                ),
+            )
+        )
+        for score, best_other, evidence in zip(
+            scores, list_best_others(scores), entries, strict=True
+        )
+    ]
+
+
+def list_best_others(scores: Sequence[float]) -> list[float]:
+    first, second = [*sorted(scores, reverse=True), NOTHING, NOTHING][:2]
+    return [second if score == first else first for score in scores]

@@ -1,0 +1,1 @@
+"""Fits the confidence of the ranking: python -m tools.ranking (make fit)."""
