@@ -15,6 +15,9 @@ import pytest
 
 from archives import fingerprint, furnish
 from clusters import cluster_of, find_memory, is_gone, make_data_dir, open_directory, query
+from hlas.knowledge import entries
+from hlas.knowledge.entries import Entry
+from hlas.knowledge.ranking.library import Library
 from hlas.store import backups, embedded, migrations
 from hlas.store.backups import BackupError, Restored
 from hlas.store.db import Database
@@ -60,6 +63,26 @@ def test_in_place(furnished: tuple[Path, Path]) -> None:
     backups.restore(data_dir, file)
     assert fingerprint(data_dir) == before
     asyncio.run(require_writable(data_dir))
+
+
+def test_knowledge_changes_after_a_restore(furnished: tuple[Path, Path]) -> None:
+    """A worker that has read the restored knowledge also reads what is added to it then."""
+    _, file = furnished
+    with open_directory(find_memory()) as directory:
+        backups.restore(directory / "hlas", file)
+        asyncio.run(require_found(directory / "hlas"))
+
+
+async def require_found(data_dir: Path) -> None:
+    with embedded.open_server(data_dir) as server:
+        operators = await Database.open(Logins(server.url), OPERATOR)
+        [tenant, *_] = await tenants.list_tenants(operators)
+        library = Library()
+        assert len(await library.open(operators, str(tenant.id))) == 3
+        await entries.add(operators, tenant.id, Entry("Where are you?", "Here."))
+        index = await library.open(operators, str(tenant.id))
+        assert index.search("Where are you?", "en")[0].answer == "Here."
+        await operators.close()
 
 
 async def require_writable(data_dir: Path) -> None:

@@ -39,6 +39,22 @@ where tenant_id = $1::text::uuid and conversation_id = any ($2)
 """
 
 
+_ANSWERS = """
+insert into knowledge_sources (tenant_id, id, kind, location)
+select id, gen_random_uuid(), 'page', 'https://shop.example/' from tenants;
+insert into knowledge (
+    tenant_id, id, position, question, answer, keywords, source_id, imported_as)
+select tenant_id, gen_random_uuid(), number, 'q' || number, 'a', '{}', id, 'q' || number
+from knowledge_sources, generate_series(1, 3) as number;
+insert into knowledge_vectors (tenant_id, entry_id, model, version, number, vectors)
+select tenant_id, id, 'model', version, nextval('knowledge_versions'), '{}' from knowledge;
+insert into unanswered (tenant_id, conversation_id, seq, reason)
+select tenant_id, conversation_id, seq, 'fallback' from messages where seq = 1;
+insert into ratings (tenant_id, conversation_id, message_id, rating, comment)
+select tenant_id, conversation_id, id, 'down', 'why' from messages where seq = 2;
+"""
+
+
 async def fill(
     operators: Database,
     tenant_id: str,
@@ -75,7 +91,11 @@ TABLES = (
     "conversations",
     "messages",
     "idempotency_keys",
+    "knowledge_sources",
     "knowledge",
+    "knowledge_vectors",
+    "unanswered",
+    "ratings",
     "visitor_keys",
     "administrators",
     "events",
@@ -91,6 +111,7 @@ async def furnish(data_dir: Path, messages: int) -> None:
         made = await tenants.add(operators, "Shop", "shop", ["shop.example"])
         await fill(operators, str(made.id), messages // 25, 25, visitor_id="jana")
         await operators.close()
+        query(backups._url_of(server.superuser_url, "hlas"), _ANSWERS)
 
 
 def fingerprint(data_dir: Path) -> dict[str, str]:

@@ -100,6 +100,7 @@ def _replace(server: Server, logins: Logins, file: Path, entries: set[str]) -> R
         _require_ours(file, entries, _list_schema(staging))
         asyncio.run(_load(staging, file))
         migrations.change_schema(staging)
+        asyncio.run(_advance_versions(staging))
         found = asyncio.run(_check(staging))
         asyncio.run(_take_over(server))
     except BaseException:
@@ -239,6 +240,21 @@ def _until_end(lines: Iterable[bytes], otherwise: str) -> Iterator[bytes]:
             return
         yield line
     raise BackupError(otherwise)
+
+
+async def _advance_versions(staging: Logins) -> None:
+    """Sequences are not restored: workers would not see changes with versions of the past."""
+    operator = await log_in(staging, OPERATOR)
+    try:
+        last = await operator.fetchval(queries.last_version)
+    finally:
+        await operator.close()
+    if last is not None:
+        owner = await connect(staging.owner_url)
+        try:
+            await owner.execute(queries.set_version, last)
+        finally:
+            await owner.close()
 
 
 async def _check(staging: Logins) -> Restored:

@@ -16,3 +16,10 @@ select (select version_num from alembic_version) as revision,
        (select count(*) from tenants) as tenants,
        (select count(*) from conversations) as conversations,
        (select count(*) from messages) as messages
+
+-- name: last_version
+-- Of knowledge and its vectors, which share a sequence.
+select greatest((select max(version) from knowledge), (select max(number) from knowledge_vectors))
+
+-- name: set_version
+select setval('knowledge_versions', $1::bigint)
