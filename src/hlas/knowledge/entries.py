@@ -53,6 +53,18 @@ class Entry:
     # The page it was taken from.
     url: str = ""
 
+    @classmethod
+    def from_row(cls, row: Row) -> Self:
+        return cls(
+            row["question"],
+            row["answer"],
+            tuple(row["keywords"]),
+            row["language"],
+            row["kind"],
+            tuple(row["wordings"]),
+            row["url"],
+        )
+
     def count_characters(self) -> int:
         return sum(map(len, (self.question, self.answer, *self.keywords, *self.wordings)))
 

@@ -24,6 +24,7 @@ from hlas.knowledge.embedding.protocol import (
 )
 from hlas.knowledge.ranking import Meaning
 from hlas.knowledge.ranking.lexicon import to_english
+from hlas.knowledge.ranking.library import list_entry_ids
 from hlas.store.db import Database, Queries, Row
 
 queries = Queries.beside(__file__)
@@ -177,10 +178,9 @@ class EmbeddingClient:
                 break
         if known.entries != (await self._find_state(tenant_id)).entries:
             async with self._turn:
-                rows = await self._database.all(queries.entry_ids, tenant_id)
-            ids = [str(row["id"]) for row in rows]
+                ids = await list_entry_ids(self._database, tenant_id)
             async with asyncio.timeout(PUSH_SECONDS):
-                await exchange(self._socket, Keep(tenant_id, model, ids))
+                await exchange(self._socket, Keep(tenant_id, model, sorted(ids)))
 
     async def _put(self, tenant_id: str, model: str, since: int, page: list[Row]) -> Reply:
         request = Put(

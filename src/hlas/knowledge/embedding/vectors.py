@@ -106,7 +106,7 @@ class VectorMaker:
 
     async def _embed(self, tenant_id: UUID, row: Row, model: Model) -> list[bytes]:
         # A long entry takes 0.1 s to translate: visitors do not wait for that.
-        texts = await asyncio.to_thread(texts_of, _make_entry(row), is_english=model.is_english)
+        texts = await asyncio.to_thread(texts_of, Entry.from_row(row), is_english=model.is_english)
         try:
             return await self._embedder.embed_texts(model, str(tenant_id), texts)
         except BadText:
@@ -134,15 +134,3 @@ class VectorMaker:
     async def _release(self, tenant_id: UUID, rows: list[Row]) -> None:
         ids = [row["id"] for row in rows]
         await self._operators.execute(queries.release_entries, tenant_id, ids)
-
-
-def _make_entry(row: Row) -> Entry:
-    return Entry(
-        row["question"],
-        row["answer"],
-        tuple(row["keywords"]),
-        row["language"],
-        row["kind"],
-        tuple(row["wordings"]),
-        row["url"],
-    )

@@ -36,7 +36,7 @@ class Library:
                 break
             await _take(index, changed)
         if len(index) != state["entries"]:
-            index.keep({str(row["id"]) for row in await database.all(queries.entry_ids, tenant_id)})
+            index.keep(await list_entry_ids(database, tenant_id))
         self._make_room()
         return index
 
@@ -50,19 +50,11 @@ class Library:
 
 async def _take(index: Index, rows: list[Row]) -> None:
     for number, row in enumerate(rows, start=1):
-        index.put(str(row["id"]), _make_entry(row))
+        index.put(str(row["id"]), Entry.from_row(row))
         index.version = row["version"]
         if number % SLICE_ENTRIES == 0:
             await asyncio.sleep(0)
 
 
-def _make_entry(row: Row) -> Entry:
-    return Entry(
-        row["question"],
-        row["answer"],
-        tuple(row["keywords"]),
-        row["language"],
-        row["kind"],
-        tuple(row["wordings"]),
-        row["url"],
-    )
+async def list_entry_ids(database: Database, tenant_id: str) -> set[str]:
+    return {str(row["id"]) for row in await database.all(queries.entry_ids, tenant_id)}
