@@ -12,7 +12,7 @@ import pytest
 
 from documents import Line, assemble, make_docx, make_pdf, paragraph, table
 from hlas.knowledge.entries import Entry, KnowledgeError
-from hlas.knowledge.imports.documents import LARGEST_FILE, Reader, read_document
+from hlas.knowledge.imports.documents import LARGEST_DOCUMENT, DocumentReader, read_document
 from hlas.knowledge.imports.reader import LARGEST_MEMORY, _answer
 
 Read: TypeAlias = Callable[..., list[tuple[str, str, str]]]
@@ -53,13 +53,13 @@ COLUMNS = (
 
 
 @pytest.fixture(scope="module")
-def reader() -> Iterator[Reader]:
-    with Reader(seconds=60) as opened:
+def reader() -> Iterator[DocumentReader]:
+    with DocumentReader(seconds=60) as opened:
         yield opened
 
 
 @pytest.fixture(scope="module")
-def read(reader: Reader) -> Read:
+def read(reader: DocumentReader) -> Read:
     """The kind, question and answer of what is found in a file."""
 
     def read(name: str, data: bytes, content_type: str = "") -> list[tuple[str, str, str]]:
@@ -278,7 +278,7 @@ HOSTILE = {
         b"MZ",
         "unknown type of file; there are .html, .pdf, .docx, .md, .csv and .txt",
     ),
-    "large.pdf": (b"%PDF-" + b" " * LARGEST_FILE, "larger than 20 MB"),
+    "large.pdf": (b"%PDF-" + b" " * LARGEST_DOCUMENT, "larger than 20 MB"),
     "text.pdf": (b"hello", "not a PDF file"),
     "half.pdf": (PDF[: len(PDF) // 2], DAMAGED_PDF),
     "circle.pdf": (PDF.replace(b"/Kids [6 0 R]", b"/Kids [2 0 R 2 0 R]"), DAMAGED_PDF),
@@ -305,7 +305,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_hostile_files(reader: Reader, name: str) -> None:
+def test_hostile_files(reader: DocumentReader, name: str) -> None:
     """What cannot be read, or would need endless memory, is an error of one line."""
     data, reason = HOSTILE[name]
     with pytest.raises(KnowledgeError) as caught:
@@ -331,7 +331,7 @@ def test_nothing_to_import() -> None:
 
 def test_time_and_the_next_document() -> None:
     """A document that keeps the parser busy is given up; the next one is read."""
-    with Reader(seconds=0.5) as reader:
+    with DocumentReader(seconds=0.5) as reader:
         for name, data in (
             ("deep.html", b"<div>" * 200_000),
             ("long.pdf", make_stream(zlib.compress(b"0 0 m\n" * 3_000_000), b"/FlateDecode")),
@@ -345,7 +345,7 @@ def test_time_and_the_next_document() -> None:
 def test_bounds_of_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """The process that parses has a limit of memory, writes no files, and knows no secrets."""
     monkeypatch.setenv("SECRETS_KEY", "a secret")
-    with Reader() as reader:
+    with DocumentReader() as reader:
         reader.read("a.html", FAQ.encode(), "", "", None)
         assert reader._process is not None
         process = Path(f"/proc/{reader._process.pid}")

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import Any, Self
+from typing import Self
 from uuid import UUID
 
 import orjson
@@ -32,7 +32,7 @@ from hlas.http.multipart import File
 from hlas.knowledge.entries import LONGEST_URL
 from hlas.knowledge.imports import refresh, sources
 from hlas.knowledge.imports.preview import Item, Preview, State
-from hlas.knowledge.imports.reading import BRIEFLY, Job, Progress, Reading, SourceKind, make_entry
+from hlas.knowledge.imports.reading import SHORT_CRAWL, Job, Progress, Reading, SourceKind
 from hlas.knowledge.imports.sources import Imported, Part
 from hlas.tenants.tenants import Tenant
 
@@ -75,7 +75,7 @@ class Batch:
         """For the browser, which brings it back to be saved."""
         held = {
             "tenant": str(tenant.id),
-            "readings": [_dump(one) for one in self.readings],
+            "readings": [one.to_json() for one in self.readings],
             "refusals": [asdict(one) for one in self.refusals],
             "keys": [[item.key for item in one.open] for one in shown],
             "rest": [one.rest for one in shown],
@@ -127,7 +127,7 @@ async def preview_import(
         return await _refuse(visit, tenant, form, f"Choose at most {MOST_FILES} documents.")
 
     kind: SourceKind = "site" if form.get("reach") == "site" else "page"
-    job = Job(kind, address, None, BRIEFLY) if address else None
+    job = Job(kind, address, None, SHORT_CRAWL) if address else None
 
     async def read(tell: Tell) -> str:
         batch = await _read_all(visit, tenant, files, job, tell)
@@ -212,23 +212,6 @@ async def _show(
     }
 
 
-def _dump(reading: Reading) -> dict[str, object]:
-    covered = None if reading.covered is None else sorted(reading.covered)
-    return {**asdict(reading), "covered": covered}
-
-
-def _load(given: dict[str, Any]) -> Reading:
-    covered = given["covered"]
-    return Reading(
-        given["kind"],
-        given["location"],
-        given["language"],
-        tuple(make_entry(one) for one in given["entries"]),
-        tuple(given["warnings"]),
-        None if covered is None else frozenset(covered),
-    )
-
-
 @router.post("/tenants/{slug}/knowledge/import")
 async def save_import(visit: Signed, tenant: PathTenant, form: Sent) -> Response:
     """Save what the preview has shown and somebody has chosen: all of it or nothing."""
@@ -236,7 +219,7 @@ async def save_import(visit: Signed, tenant: PathTenant, form: Sent) -> Response
     held = orjson.loads(data)
     if held["tenant"] != str(tenant.id):
         raise errors.FormRefused
-    readings = tuple(map(_load, held["readings"]))
+    readings = tuple(map(Reading.from_json, held["readings"]))
     chosen = [
         frozenset((*_choose(form, number, keys), *rest))
         for number, (keys, rest) in enumerate(zip(held["keys"], held["rest"], strict=True))
@@ -266,7 +249,7 @@ async def refresh_source(visit: Signed, tenant: PathTenant, source_id: UUID) -> 
         warnings: tuple[str, ...] = ()
         refusals: list[Refusal] = []
         try:
-            job = await refresh.make_job(visit.database, tenant.id, source, BRIEFLY)
+            job = await refresh.make_job(visit.database, tenant.id, source, SHORT_CRAWL)
             read = await read_source(
                 visit.request, tenant, job, on_page=count_pages(source.location, tell)
             )

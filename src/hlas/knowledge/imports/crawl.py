@@ -5,14 +5,12 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from hlas.knowledge.entries import MOST_CHARACTERS, MOST_ENTRIES, KnowledgeError
-from hlas.knowledge.imports import Found, Limits, Page, PageGone, SiteFound
+from hlas.knowledge.imports import CrawlLimits, Document, Found, Page, PageGone, SiteFound
 from hlas.knowledge.imports.addresses import Frontier, Site
-from hlas.knowledge.imports.documents import LARGEST_FILE, Read, Reader
+from hlas.knowledge.imports.documents import LARGEST_DOCUMENT, DocumentReader
 from hlas.knowledge.imports.fetching import Elsewhere, Fetched, Unread, fetch
-from hlas.knowledge.imports.robots import LARGEST as LARGEST_ROBOTS
-from hlas.knowledge.imports.robots import Robots, parse_robots
-from hlas.knowledge.imports.sitemap import LARGEST as LARGEST_SITEMAP
-from hlas.knowledge.imports.sitemap import Sitemap, parse_sitemap
+from hlas.knowledge.imports.robots import LARGEST_ROBOTS, Robots, parse_robots
+from hlas.knowledge.imports.sitemap import LARGEST_SITEMAP, Sitemap, parse_sitemap
 from hlas.knowledge.language import Language
 from hlas.outbound.client import OutboundClient
 from hlas.outbound.destinations import Destination
@@ -29,7 +27,7 @@ _GONE = {404, 410}
 async def crawl(
     client: OutboundClient,
     url: str,
-    limits: Limits | None = None,
+    limits: CrawlLimits | None = None,
     on_page: Callable[[Page], None] = lambda _page: None,
     language: Language | None = None,
     known: Sequence[str] = (),
@@ -39,8 +37,8 @@ async def crawl(
     `known` are pages that were read before: those that nothing links to any more are read, too.
     Raises KnowledgeError with one line when no page can be read.
     """
-    limits = limits or Limits()
-    with Reader() as reader:
+    limits = limits or CrawlLimits()
+    with DocumentReader() as reader:
         crawler = _Crawler(client, limits, on_page, language, reader)
         try:
             async with asyncio.timeout(limits.seconds):
@@ -58,21 +56,23 @@ async def crawl(
 async def read_page(client: OutboundClient, url: str, language: Language | None = None) -> Found:
     """Read one page or document; raises KnowledgeError with one line."""
     try:
-        fetched = await fetch(client, url, seconds=Limits().page_seconds, largest=LARGEST_FILE)
+        fetched = await fetch(
+            client, url, seconds=CrawlLimits().page_seconds, largest=LARGEST_DOCUMENT
+        )
     except Unread as error:
         raise KnowledgeError(f"{url}: {error}") from None
     if fetched.status in _GONE:
         raise PageGone(f"{url}: it does not exist (status {fetched.status})")
     if fetched.status != 200:
         raise KnowledgeError(f"{url}: it answers with status {fetched.status}")
-    with Reader() as reader:
+    with DocumentReader() as reader:
         found = (await _parse(reader, fetched, language)).found
     if not found.entries:
         raise KnowledgeError(f"{url}: nothing to import; it has no questions and no text")
     return found
 
 
-async def _parse(reader: Reader, fetched: Fetched, language: Language | None) -> Read:
+async def _parse(reader: DocumentReader, fetched: Fetched, language: Language | None) -> Document:
     name = fetched.url
     return await asyncio.to_thread(
         reader.read, name, fetched.body, fetched.content_type, fetched.url, language
@@ -85,10 +85,10 @@ class _Crawler:
     def __init__(
         self,
         client: OutboundClient,
-        limits: Limits,
+        limits: CrawlLimits,
         on_page: Callable[[Page], None],
         language: Language | None,
-        reader: Reader,
+        reader: DocumentReader,
     ) -> None:
         self.pages: list[Page] = []
         self.gone: set[str] = set()

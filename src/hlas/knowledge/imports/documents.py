@@ -5,22 +5,19 @@ import subprocess
 import sys
 import threading
 from contextlib import suppress
-from dataclasses import dataclass
 from types import TracebackType
-from typing import IO, Literal, Self, TypeAlias
+from typing import IO, Any, Literal, Self, TypeAlias
 
 import orjson
 
 from hlas.knowledge.entries import LONGEST_URL, Entry, KnowledgeError
 from hlas.knowledge.files import parse
-from hlas.knowledge.imports import Found
+from hlas.knowledge.imports import Document, Found
+from hlas.knowledge.imports.processes import DOCUMENT_SECONDS, LARGEST_ANSWER
 from hlas.knowledge.imports.text import read_text
 from hlas.knowledge.language import Language
 
-LARGEST_FILE = 20 * 2**20
-# Time for one document, and room for what is found in it.
-SECONDS = 20.0
-LARGEST_ANSWER = 32 * 2**20
+LARGEST_DOCUMENT = 20 * 2**20
 
 Type: TypeAlias = Literal["html", "pdf", "docx", "md", "csv", "txt"]
 
@@ -50,14 +47,6 @@ _HTML = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Read:
-    """What was found in a document, and the addresses it links to."""
-
-    found: Found
-    links: tuple[str, ...] = ()
-
-
 def read_document(
     name: str,
     data: bytes,
@@ -69,17 +58,17 @@ def read_document(
 
     It may take seconds: call it in a thread where an event loop runs.
     """
-    with Reader() as reader:
+    with DocumentReader() as reader:
         found = reader.read(name, data, content_type, url, language).found
     if not found.entries:
         raise KnowledgeError(f"{name}: nothing to import; it has no questions and no text")
     return found
 
 
-class Reader:
+class DocumentReader:
     """Reads documents; those of complex types in a process of its own, which is started once."""
 
-    def __init__(self, seconds: float = SECONDS) -> None:
+    def __init__(self, seconds: float = DOCUMENT_SECONDS) -> None:
         # For one document.
         self._seconds = seconds
         self._process: subprocess.Popen[bytes] | None = None
@@ -107,10 +96,10 @@ class Reader:
 
     def read(
         self, name: str, data: bytes, content_type: str, url: str, language: Language | None
-    ) -> Read:
+    ) -> Document:
         """Raises KnowledgeError; a document without text has no entries."""
-        if len(data) > LARGEST_FILE:
-            raise KnowledgeError(f"{name}: larger than {LARGEST_FILE // 2**20} MB")
+        if len(data) > LARGEST_DOCUMENT:
+            raise KnowledgeError(f"{name}: larger than {LARGEST_DOCUMENT // 2**20} MB")
         kind = find_type(name, data, content_type)
         url = url if len(url) <= LONGEST_URL else ""
         if kind in {"html", "pdf", "docx"}:
@@ -126,10 +115,10 @@ class Reader:
         # Our own formats, with keywords.
         if kind in {"csv", "md"}:
             file = name if name.lower().endswith((".csv", ".md")) else f"{name}.{kind}"
-            return Read(Found(tuple(parse(file, data, language)), (), name))
-        return Read(read_text(name, data, url, language))
+            return Document(Found(tuple(parse(file, data, language)), (), name))
+        return Document(read_text(name, data, url, language))
 
-    def _ask(self, name: str, head: bytes, data: bytes) -> Read:
+    def _ask(self, name: str, head: bytes, data: bytes) -> Document:
         process = self._start()
         is_late = threading.Event()
 
@@ -153,7 +142,7 @@ class Reader:
             if answer.get("is_exhausted"):
                 self.close()
             raise KnowledgeError(f"{name}: {answer['error']}")
-        return _make_read(answer)
+        return _make_document(answer)
 
     def _start(self) -> subprocess.Popen[bytes]:
         if self._process is None or self._process.poll() is not None:
@@ -196,7 +185,7 @@ def find_type(name: str, data: bytes, content_type: str = "") -> Type:
     return kind
 
 
-def _exchange(process: subprocess.Popen[bytes], request: bytes) -> dict[str, object]:
+def _exchange(process: subprocess.Popen[bytes], request: bytes) -> dict[str, Any]:
     assert process.stdin is not None
     assert process.stdout is not None
     process.stdin.write(request)
@@ -204,7 +193,7 @@ def _exchange(process: subprocess.Popen[bytes], request: bytes) -> dict[str, obj
     size = int.from_bytes(_read_exactly(process.stdout, 8))
     if size > LARGEST_ANSWER:
         raise EOFError
-    answer: dict[str, object] = orjson.loads(_read_exactly(process.stdout, size))
+    answer: dict[str, Any] = orjson.loads(_read_exactly(process.stdout, size))
     return answer
 
 
@@ -215,14 +204,7 @@ def _read_exactly(stream: IO[bytes], size: int) -> bytes:
     return data
 
 
-def _make_read(answer: dict[str, object]) -> Read:
-    found = Found(
-        tuple(_make_entry(one) for one in answer["entries"]),  # type: ignore[attr-defined]
-        tuple(answer["warnings"]),  # type: ignore[arg-type]
-        str(answer["title"]),
-    )
-    return Read(found, tuple(answer["links"]))  # type: ignore[arg-type]
-
-
-def _make_entry(fields: dict[str, object]) -> Entry:
-    return Entry(**{**fields, "keywords": (), "wordings": tuple(fields["wordings"])})  # type: ignore[arg-type]
+def _make_document(answer: dict[str, Any]) -> Document:
+    entries = tuple(map(Entry.from_json, answer["entries"]))
+    found = Found(entries, tuple(answer["warnings"]), answer["title"])
+    return Document(found, tuple(answer["links"]))
