@@ -68,9 +68,9 @@ async def test_an_entry_that_a_tool_finds_links_to_its_address(
     """What `search_knowledge` finds is a source with an address, too."""
     entry = Entry("Where is the catalogue?", f"See {URL}.", ("whale",), "en")
     await entries.save(operators, UUID(shop.tenant_id), [entry], source="test")
-    call = f'call search_knowledge {{"query": "{entry.question}"}}'
-    script = f"{call} then repeat See it [3] [2] [4]."
-    body = (await ask(shop, f"{COVERED}\n{script}")).json()
+    # Written so that only the tool reads the word.
+    script = 'call search_knowledge {"query": "c\\u0061talogue"} then repeat See it [3] [2] [1].'
+    body = (await ask(shop, script)).json()
     sources = body["assistant_message"]["metadata"]["sources"]
     assert URL in [source["url"] for source in sources if source["title"] == entry.question]
     assert len(provider.requests) == 2
@@ -229,8 +229,8 @@ async def test_a_search_that_waits_too_long_is_skipped(
     body = (await ask(shop, UNCOVERED)).json()
     assert body["meta"]["source"] == "fallback"
     assert provider.requests == []
-    (line,) = shop.live.events("ranking_skipped")
-    assert line["tenant_id"] == shop.tenant_id
+    lines = shop.live.events("ranking_skipped")
+    assert {line["tenant_id"] for line in lines} == {shop.tenant_id}
 
 
 async def test_nothing_covers_the_question(shop: Site, provider: ScriptedModel) -> None:

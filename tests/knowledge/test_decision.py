@@ -1,6 +1,7 @@
 """What is done with a question: answers, two topics, follow-ups, suggestions and small talk."""
 
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 
 import pytest
 
@@ -77,7 +78,9 @@ async def test_follow_up() -> None:
     decision = await decide_about("a jak rychle?", "Kolik stojí doprava?")
     assert decision.is_follow_up
     assert list_ids(decision.matches or decision.suggestions)[0] == "price"
-    said = compose([Finding("", Decision(decision.matches[:1], is_follow_up=True))], "cs")
+    limits = replace(confidence.load().limits, follow_up=0.5)
+    sent = await decide(make_search(), "a jak rychle?", "cs", "Kolik stojí doprava?", limits)
+    said = compose([Finding("", sent)], "cs")
     assert (said.text or "").startswith("K dotazu „Kolik stojí doprava?“:")
     # A question of its own has nothing to do with the one before it.
     decision = await decide_about("Kdy máte otevřeno?", "Kolik stojí doprava?")
