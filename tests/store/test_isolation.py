@@ -405,7 +405,9 @@ def test_query_names() -> None:
     for path in sql_files():
         module = path.with_suffix(".py")
         defined = set(Queries(path).by_name)
-        used = set(re.findall(r"\bqueries\.([a-z]\w+)", module.read_text("utf-8"))) - {"beside"}
+        used = set(re.findall(r"(?<![.\w])queries\.([a-z]\w+)", module.read_text("utf-8"))) - {
+            "beside"
+        }
         # Several packages have a module of this name.
         package = ".".join(path.parent.relative_to(SOURCE.parent).parts)
         imported = rf"from {re.escape(package)} import (?:[^\n(]*|\([^)]*)\b{path.stem}\b"

@@ -27,7 +27,7 @@ MOST_GROUPS = 50
 Id = Annotated[str, typer.Argument(metavar="ID", help="The group's id in the list.")]
 Wording = Annotated[
     str | None,
-    typer.Option(metavar="TEXT", help="A better wording; it is saved before those of the visitors."),
+    typer.Option(metavar="TEXT", help="A better wording; it comes before those of the visitors."),
 ]
 
 

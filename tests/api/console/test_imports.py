@@ -71,7 +71,7 @@ async def test_nothing_is_saved_before_it_was_seen(site: Site, operators: Databa
     assert "Before: By every card." in changed
     assert "1 updated" in await save(browser, site, changed)
     same = await preview(browser, site, help_page("By none."))
-    assert "The same: 1" in same
+    assert "Unchanged: 1" in same
     assert (await questions_of(operators, site))["May I pay by card?"] == "By none."
 
 

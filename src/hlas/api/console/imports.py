@@ -156,7 +156,9 @@ async def _read_all(
                     visit.request, tenant, make(), data, count_pages(location, tell)
                 )
         except TimeoutError:
-            refusals.append(Refusal(location, "There was not enough time to read it. Import it separately."))
+            refusals.append(
+                Refusal(location, "There was no time to read it. Import it separately.")
+            )
         except errors.HlasError as error:
             refusals.append(Refusal(location, explain(location, error)))
         else:
