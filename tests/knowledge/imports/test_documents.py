@@ -273,10 +273,10 @@ DAMAGED_PDF = "not a readable PDF file; it may be damaged"
 DAMAGED_WORD = "not a readable Word file; it may be damaged"
 HOSTILE = {
     "picture.html": (b"\x89PNG\r\n\x1a\n\0\0", "not a text file"),
-    "old.doc": (b"\xd0\xcf\x11\xe0", "an old type of document; save it as .docx"),
+    "old.doc": (b"\xd0\xcf\x11\xe0", "an old Word format; save it as .docx"),
     "program.exe": (
         b"MZ",
-        "unknown type of file; there are .html, .pdf, .docx, .md, .csv and .txt",
+        "unknown type of file; use .html, .pdf, .docx, .md, .csv or .txt",
     ),
     "large.pdf": (b"%PDF-" + b" " * LARGEST_FILE, "larger than 20 MB"),
     "text.pdf": (b"hello", "not a PDF file"),

@@ -72,7 +72,7 @@ def read_document(
     with Reader() as reader:
         found = reader.read(name, data, content_type, url, language).found
     if not found.entries:
-        raise KnowledgeError(f"{name}: nothing to import; it has no questions and no text")
+        raise KnowledgeError(f"{name}: nothing to import: no questions and no text were found")
     return found
 
 
@@ -178,7 +178,7 @@ def find_type(name: str, data: bytes, content_type: str = "") -> Type:
         # Other files of this kind are refused when they turn out to have no document.
         return "docx"
     if data.startswith((b"\xd0\xcf\x11\xe0", b"{\\rtf")):
-        raise KnowledgeError(f"{name}: an old type of document; save it as .docx")
+        raise KnowledgeError(f"{name}: an old Word format; save it as .docx")
     if _HTML.match(data[:1024].removeprefix(b"\xef\xbb\xbf")):
         return "html"
     ending = name.lower().rpartition(".")[2] if "." in name else ""
@@ -189,7 +189,7 @@ def find_type(name: str, data: bytes, content_type: str = "") -> Type:
         raise KnowledgeError(f"{name}: not a {kind.upper()} file")
     if kind is None:
         raise KnowledgeError(
-            f"{name}: unknown type of file; there are .html, .pdf, .docx, .md, .csv and .txt"
+            f"{name}: unknown type of file; use .html, .pdf, .docx, .md, .csv or .txt"
         )
     if b"\0" in data[:4096] and not data.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise KnowledgeError(f"{name}: not a text file")
