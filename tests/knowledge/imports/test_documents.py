@@ -273,10 +273,10 @@ DAMAGED_PDF = "not a readable PDF file; it may be damaged"
 DAMAGED_WORD = "not a readable Word file; it may be damaged"
 HOSTILE = {
     "picture.html": (b"\x89PNG\r\n\x1a\n\0\0", "not a text file"),
-    "old.doc": (b"\xd0\xcf\x11\xe0", "an old type of document; save it as .docx"),
+    "old.doc": (b"\xd0\xcf\x11\xe0", "an old Word format; save it as .docx"),
     "program.exe": (
         b"MZ",
-        "unknown type of file; there are .html, .pdf, .docx, .md, .csv and .txt",
+        "unknown type of file; use .html, .pdf, .docx, .md, .csv or .txt",
     ),
     "large.pdf": (b"%PDF-" + b" " * LARGEST_DOCUMENT, "larger than 20 MB"),
     "text.pdf": (b"hello", "not a PDF file"),
@@ -325,7 +325,10 @@ def test_lying_counts(read: Read) -> None:
 
 def test_nothing_to_import() -> None:
     """A document without any text is an error, too."""
-    with pytest.raises(KnowledgeError, match=r"^empty.html: nothing to import; it has no"):
+    with pytest.raises(
+        KnowledgeError,
+        match=r"^empty.html: nothing to import: no questions and no text were found$",
+    ):
         read_document("empty.html", b"<html></html>")
 
 
@@ -370,3 +373,11 @@ def test_memory(monkeypatch: pytest.MonkeyPatch) -> None:
         "error": "needs too much memory to be read",
         "is_exhausted": True,
     }
+
+
+def test_a_closed_reader_starts_no_process() -> None:
+    """A crawl that is cancelled at the start of a document leaves no process behind."""
+    reader = DocumentReader()
+    reader.close()
+    with pytest.raises(RuntimeError, match="closed"):
+        reader.read("a.html", b"<!doctype html><p>Text.", "", "", None)

@@ -37,7 +37,7 @@ from hlas.knowledge.imports.sources import Imported, Part
 from hlas.tenants.tenants import Tenant
 
 MOST_FILES = 20
-# All files of a form together.
+# The limit for all files of a form together.
 SECONDS = 120.0
 # A longer preview shows so many entries to choose from; of the others the usual ones are saved.
 MOST_SHOWN = 500
@@ -48,11 +48,11 @@ LARGEST_SEALED = LARGEST_UPLOAD - 2**20
 STATES: dict[State, str] = {
     "new": "New",
     "changed": "Changed",
-    "removed": "No longer there",
-    "edited": "Edited here, stays",
-    "taken": "Answered by another entry, stays",
-    "left_out": "Left out before",
-    "unchanged": "The same",
+    "removed": "No longer in the source",
+    "edited": "Edited here, kept",
+    "taken": "Same question in another entry, kept",
+    "left_out": "Removed or skipped before",
+    "unchanged": "Unchanged",
 }
 
 
@@ -156,7 +156,9 @@ async def _read_all(
                     visit.request, tenant, make(), data, count_pages(location, tell)
                 )
         except TimeoutError:
-            refusals.append(Refusal(location, "There was no time left. Import it alone."))
+            refusals.append(
+                Refusal(location, "There was no time to read it. Import it separately.")
+            )
         except errors.HlasError as error:
             refusals.append(Refusal(location, explain(location, error)))
         else:
@@ -174,7 +176,7 @@ async def _read_all(
 
 
 def count_pages(location: str, tell: Tell) -> Progress:
-    """Tell of each page that was read."""
+    """Report each page that was read."""
     return lambda pages: tell(f"Reading {location}: page {pages}")
 
 
@@ -270,6 +272,6 @@ async def refresh_source(visit: Signed, tenant: PathTenant, source_id: UUID) -> 
 
 @router.post("/tenants/{slug}/knowledge/sources/{source_id}/remove")
 async def remove_source(visit: Signed, tenant: PathTenant, source_id: UUID) -> Response:
-    """With its entries; those that a person has changed stay."""
+    """Remove a source with its entries; those that a person has changed stay."""
     await sources.remove_source(visit.database, tenant.id, str(source_id), visit.change)
     return go(f"{CONSOLE}/tenants/{tenant.slug}/knowledge", "removed")

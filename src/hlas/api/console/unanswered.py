@@ -136,7 +136,7 @@ async def _find_choices(visit: Visit, tenant: Tenant, group: Group, find: str) -
         shown, _ = await entries.page_entries(visit.database, tenant.id, None, FOUND, search=find)
         return [Choice(str(one.id), one.question, one.answer, one.kind) for one in shown]
     search, refused = search_of(visit.request, tenant.id), group.find_refused()
-    # The page is of use without them.
+    # The page is useful without them.
     with suppress(TimeoutError, errors.Unavailable):
         async with asyncio.timeout(SUGGEST_SECONDS):
             matches = await search(group.title, language.detect(group.title) or "en")

@@ -31,12 +31,12 @@ queries = Queries.beside(__file__)
 
 # The client has a connection of its own, so that it takes none from the search for words.
 CONNECTIONS = 1
-# More questions at once are answered without meaning.
+# Further concurrent questions are ranked without meaning.
 MOST_QUESTIONS = 16
-# Of a page of vectors on its way to the process.
+# The time limit for sending a page of vectors to the process.
 PUSH_SECONDS = 10.0
 MOST_PAGE_ENTRIES = 200
-# More than meaning.texts_of gives an entry, of float16.
+# An upper bound for an entry: more float16 vectors than meaning.texts_of makes.
 BYTES_PER_DIMENSION = 30 * BYTES_PER_NUMBER
 # After so many failures in a row, comparisons are skipped for a while.
 MOST_FAILURES = 2

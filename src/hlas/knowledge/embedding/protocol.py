@@ -25,7 +25,7 @@ Outcome: TypeAlias = Literal["ok", "behind", "busy", "too_large", "other_model",
 
 
 class ProtocolError(Exception):
-    """What came is no message of ours."""
+    """The bytes are not a valid message."""
 
 
 @dataclass(frozen=True, slots=True)

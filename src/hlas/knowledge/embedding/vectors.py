@@ -18,19 +18,19 @@ from hlas.store.db import Database, Queries, Row
 queries = Queries.beside(__file__)
 
 TICK_SECONDS = 2.0
-# Without a change of the sequence everything is looked through only this often.
+# While no version changes, all entries are checked only this often.
 SCAN_SECONDS = 60.0
 BATCH_ENTRIES = 8
 MOST_TENANTS = 1000
-# Longer than a batch takes on a busy machine; a worker that dies leaves its claims for so long.
+# Longer than a batch takes on a busy machine; claims of a dead worker end after this.
 CLAIM = timedelta(minutes=5)
-# While somebody else changes the tenant's knowledge.
+# The pause while somebody else changes the tenant's knowledge.
 LOCK_ATTEMPTS = 50
 LOCK_PAUSE_SECONDS = 0.2
 
 
 class VectorMaker:
-    """One for each worker; that which has the embedding process does the work."""
+    """One for each worker; the one with the embedding process does the work."""
 
     def __init__(
         self, operators: Database, embedder: Embedder, meter: Meter, is_due: Callable[[], bool]
@@ -81,7 +81,7 @@ class VectorMaker:
         return made
 
     async def _make_some(self, tenant_id: UUID, model: Model) -> int:
-        """How many; none if nothing is left, or for now nothing can be done."""
+        """Returns how many; 0 if none is left or none can be made for now."""
         claimed = await self._operators.all(
             queries.claim_entries, tenant_id, model.name, BATCH_ENTRIES, CLAIM
         )

@@ -17,7 +17,7 @@ from hlas.outbound.destinations import Destination
 
 MOST_SITEMAPS = 20
 
-# Of pages that were read before and that nothing links to any more.
+# Pages that were read before but are no longer linked; at most so many are checked.
 MOST_CHECKS = 100
 
 _PAGES = ("text/html", "application/xhtml+xml")
@@ -68,7 +68,7 @@ async def read_page(client: OutboundClient, url: str, language: Language | None 
     with DocumentReader() as reader:
         found = (await _parse(reader, fetched, language)).found
     if not found.entries:
-        raise KnowledgeError(f"{url}: nothing to import; it has no questions and no text")
+        raise KnowledgeError(f"{url}: nothing to import: no questions and no text were found")
     return found
 
 
@@ -102,7 +102,7 @@ class _Crawler:
         self._pause = 0.0
         self._disallowed = 0
         self._left_out = 0
-        # Of all entries: a tenant cannot have more than so many.
+        # Counts all entries, because a tenant's number of them is limited.
         self._entries = self._characters = 0
         self._frontier: Frontier | None = None
 
@@ -148,7 +148,7 @@ class _Crawler:
         site = Site(destination.origin)
         self._robots = await self._read_robots(site)
         if not self._robots.allow(destination.target):
-            raise Unread("robots.txt does not allow to read it")
+            raise Unread("robots.txt does not allow reading it")
         fetched = await self._fetch(site, str(destination), LARGEST_SITEMAP)
         entered = Destination.parse(fetched.url)
         assert entered is not None
@@ -156,7 +156,7 @@ class _Crawler:
             site = Site(entered.origin)
             self._robots = await self._read_robots(site)
         if not self._robots.allow(entered.target):
-            raise Unread("robots.txt does not allow to read it")
+            raise Unread("robots.txt does not allow reading it")
         if fetched.status != 200:
             raise Unread(f"it answers with status {fetched.status}")
         self._pause = max(self._limits.pause, self._robots.delay)

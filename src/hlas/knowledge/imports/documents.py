@@ -61,7 +61,7 @@ def read_document(
     with DocumentReader() as reader:
         found = reader.read(name, data, content_type, url, language).found
     if not found.entries:
-        raise KnowledgeError(f"{name}: nothing to import; it has no questions and no text")
+        raise KnowledgeError(f"{name}: nothing to import: no questions and no text were found")
     return found
 
 
@@ -72,6 +72,9 @@ class DocumentReader:
         # For one document.
         self._seconds = seconds
         self._process: subprocess.Popen[bytes] | None = None
+        # A crawl that is cancelled closes it while a thread is about to start the process.
+        self._lock = threading.Lock()
+        self._is_closed = False
 
     def __enter__(self) -> Self:
         return self
@@ -85,6 +88,11 @@ class DocumentReader:
         self.close()
 
     def close(self) -> None:
+        with self._lock:
+            self._is_closed = True
+            self._stop()
+
+    def _stop(self) -> None:
         process, self._process = self._process, None
         if process is not None:
             process.kill()
@@ -119,7 +127,8 @@ class DocumentReader:
         return Document(read_text(name, data, url, language))
 
     def _ask(self, name: str, head: bytes, data: bytes) -> Document:
-        process = self._start()
+        with self._lock:
+            process = self._start()
         is_late = threading.Event()
 
         def give_up() -> None:
@@ -131,7 +140,7 @@ class DocumentReader:
         try:
             answer = _exchange(process, head + data)
         except (OSError, EOFError):
-            self.close()
+            self._discard()
             reason = (
                 f"not read within {self._seconds:g} s" if is_late.is_set() else "cannot be read"
             )
@@ -140,13 +149,19 @@ class DocumentReader:
             timer.cancel()
         if "error" in answer:
             if answer.get("is_exhausted"):
-                self.close()
+                self._discard()
             raise KnowledgeError(f"{name}: {answer['error']}")
         return _make_document(answer)
 
+    def _discard(self) -> None:
+        with self._lock:
+            self._stop()
+
     def _start(self) -> subprocess.Popen[bytes]:
+        if self._is_closed:
+            raise RuntimeError("the reader is closed")
         if self._process is None or self._process.poll() is not None:
-            self.close()
+            self._stop()
             # Nothing of our environment: it may be secret.
             self._process = subprocess.Popen(
                 [sys.executable, "-I", "-m", "hlas.knowledge.imports.reader"],
@@ -167,7 +182,7 @@ def find_type(name: str, data: bytes, content_type: str = "") -> Type:
         # Other files of this kind are refused when they turn out to have no document.
         return "docx"
     if data.startswith((b"\xd0\xcf\x11\xe0", b"{\\rtf")):
-        raise KnowledgeError(f"{name}: an old type of document; save it as .docx")
+        raise KnowledgeError(f"{name}: an old Word format; save it as .docx")
     if _HTML.match(data[:1024].removeprefix(b"\xef\xbb\xbf")):
         return "html"
     ending = name.lower().rpartition(".")[2] if "." in name else ""
@@ -178,7 +193,7 @@ def find_type(name: str, data: bytes, content_type: str = "") -> Type:
         raise KnowledgeError(f"{name}: not a {kind.upper()} file")
     if kind is None:
         raise KnowledgeError(
-            f"{name}: unknown type of file; there are .html, .pdf, .docx, .md, .csv and .txt"
+            f"{name}: unknown type of file; use .html, .pdf, .docx, .md, .csv or .txt"
         )
     if b"\0" in data[:4096] and not data.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise KnowledgeError(f"{name}: not a text file")

@@ -98,7 +98,7 @@ async def _ask(
         if len(body) > largest:
             raise Unread(f"larger than {_in_megabytes(largest)}")
     elif encoding != "identity":
-        raise Unread("compressed in a way that is not understood")
+        raise Unread("unsupported Content-Encoding")
     return Fetched(url, status, head.get("Content-Type", ""), body), "", None
 
 
@@ -117,7 +117,7 @@ def _join(base: str, location: str) -> str:
     try:
         return urljoin(base, location)
     except ValueError:
-        raise Unread("redirects to something that is not an address") from None
+        raise Unread("redirects to an invalid address") from None
 
 
 def _read_wait(text: str) -> float:
@@ -128,7 +128,7 @@ def _read_wait(text: str) -> float:
         return 5.0
     wait = max(0.0, seconds if text.isdigit() else seconds - time.time())
     if wait > LONGEST_WAIT:
-        raise Unread(f"asks to come back in {wait:.0f} s")
+        raise Unread(f"asks to retry in {wait:.0f} s")
     return wait
 
 

@@ -25,9 +25,9 @@ SourceKind: TypeAlias = Literal["file", "page", "site"]
 Progress: TypeAlias = Callable[[int], None]
 
 SECONDS = 30.0
-# On top of those of a crawl: to start, and to write the result.
+# Added to the time of a crawl: to start, and to write the result.
 SPARE_SECONDS = 10.0
-# In a worker, for its administrators. Proxies give up a request after 60 s.
+# Limits for imports through a worker: proxies give up a request after 60 s.
 MOST_AT_ONCE = 2
 SHORT_CRAWL = CrawlLimits(pages=25, seconds=35.0, page_seconds=10.0)
 # As many characters as a tenant can have, with what surrounds them.
@@ -47,7 +47,7 @@ class Job:
     location: str
     language: Language | None = None
     limits: CrawlLimits = field(default_factory=CrawlLimits)
-    # Pages of a site that were read before: those that are gone are told.
+    # Pages of a site that were read before, to find out which are gone.
     known: tuple[str, ...] = ()
     # Hosts that the operator allows although they are private.
     private_hosts: tuple[str, ...] = ()
@@ -172,7 +172,7 @@ def _take(job: Job, line: bytes) -> Reading:
     try:
         outcome = orjson.loads(line)
     except orjson.JSONDecodeError:
-        # It was killed, or its memory ended.
+        # It was killed, or ran out of memory.
         raise DocumentTooSlow(f"{job.location}: reading it takes too much time or memory") from None
     if "error" in outcome:
         raise UnreadableSource(outcome["error"])

@@ -13,20 +13,20 @@ from hlas.knowledge.ranking.terms import MOST_HEAD_WORDS, Meant, normalise, read
 from hlas.knowledge.ranking.typos import correct
 
 MOST_QUESTION_WORDS = 60
-# Read for the quick count of common terms, rare words first: large knowledge costs no more.
+# Bounds the quick count of common terms; rare words come first.
 MOST_POSTINGS = 4000
-# Heads of an entry that are compared, in words.
+# Bounds how many words of an entry's heads are compared.
 MOST_COMPARED_WORDS = 120
-# Of a word that was corrected, and of words in the body of an entry.
+# Factors for a corrected word, and for a word in the body of an entry.
 CORRECTED = 0.95
 BODY = 0.6
-# From here on a term is what the word means, not only something near it.
+# From this strength on, a term is what the word means, not only related to it.
 DIRECT = 0.99
 
 
 @dataclass(frozen=True, slots=True)
 class Asking:
-    """A word of the question: its terms, how rare it is, and how sure its spelling."""
+    """A word of the question: its terms, its rarity, and how certain its spelling is."""
 
     meant: Meant
     weight: float
@@ -34,7 +34,7 @@ class Asking:
 
 
 class Rarity:
-    """How much a word says: little if it is usual here, or in questions and answers at large."""
+    """The weight of a word: low if it is common in these entries or in questions in general."""
 
     def __init__(self, postings: Postings, entries: int, usual: Mapping[str, float]) -> None:
         self._postings = postings
@@ -83,7 +83,7 @@ class Question:
     def _spell(
         self, meant: Meant, language: Language | None, forms: Container[str]
     ) -> tuple[Meant, float]:
-        """The word itself, or what it is likely to be if nobody knows it."""
+        """The word itself, or its likely correction if it is unknown."""
         is_known = any(self._postings.count(term) for term in meant.terms)
         if is_known or lexicon.load().knows(meant.word, language):
             return meant, 1.0
@@ -155,7 +155,7 @@ class Question:
         )
 
     def _compare_heads(self, entry: Entry, language: Language | None) -> tuple[float, float]:
-        """The best of: how much of a head is in the question, by words and by letters."""
+        """How much of the most similar head is in the question, by words and by letters."""
         covered = letters = 0.0
         left = MOST_COMPARED_WORDS
         for head in (entry.question, *entry.wordings):
@@ -187,7 +187,7 @@ PLACES = (1 << BITS) - 1
 
 
 def _list_gains(weight: float) -> list[float]:
-    """By the place of a posting."""
+    """The gain for each place of a posting."""
     gains = [weight * strength for strength in (*STRENGTHS, 0.0)]
     return [*gains, *(BODY * gain for gain in gains)]
 
@@ -199,5 +199,5 @@ def list_letters(normalised: str) -> set[str]:
 
 
 def measure_likeness(one: set[str], other: set[str]) -> float:
-    """Common ones, of all."""
+    """Dice's coefficient."""
     return 2 * len(one & other) / (len(one) + len(other)) if one and other else 0.0

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import orjson
 
-# Of terms in ordinary questions and answers, counted as so many entries of each knowledge base.
+# How many entries the shares in `usual` weigh against those of a tenant.
 USUAL_ENTRIES = 40
 UNUSUAL = 0.002
-# The score of no entry at all.
+# The score of a missing second entry.
 NOTHING = 0.0
 
 
@@ -24,11 +24,11 @@ class Evidence:
     exact: float
     head: float
     whole: float
-    # Of the words of the head that is most like the question.
+    # The share of the most similar head that the question covers.
     covered: float
-    # Of groups of three letters, in common with that head.
+    # Similarity of three-letter groups with that head.
     letters: float
-    # Of the question, the word that says most and is missing, as a share.
+    # The weight of the rarest missing word, as a share of the question.
     missing: float
     # Written in another language than the question.
     is_foreign: float
@@ -38,11 +38,11 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What is known of a question without any entry."""
+    """What is known of a question before it is compared."""
 
     words: int
     is_czech: bool
-    # Of its words, the share that no entry contains.
+    # The share of its words that no entry contains.
     unknown: float
 
 
@@ -54,10 +54,10 @@ class Model:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """From which confidence on an entry is used."""
+    """The least confidence for each use of an entry."""
 
     sure: float
-    # Through the question before it, and of each of two topics.
+    # For a follow-up, and for each of two topics.
     follow_up: float
     topic: float
     offered: float
@@ -65,7 +65,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Fitted:
-    """What the fit has found; see docs/adr/ADR-0015-ranking.md."""
+    """The result of the fit; see docs/adr/ADR-0015-ranking.md."""
 
     semantic: Model
     lexical: Model
@@ -75,7 +75,7 @@ class Fitted:
 
 
 def list_ranking_features(evidence: Evidence, *, is_semantic: bool) -> list[float]:
-    """Those by which the entries for one question are compared."""
+    """The features that order the entries for one question."""
     both = evidence.head * evidence.covered
     features = [
         evidence.exact,
@@ -117,7 +117,7 @@ def multiply(weights: Sequence[float], features: Sequence[float]) -> float:
 
 
 def squash(logit: float) -> float:
-    """From 0 to 1."""
+    """The logistic function."""
     return 1 / (1 + exp(-max(-30.0, min(30.0, logit))))
 
 

@@ -10,9 +10,9 @@ from hlas.knowledge.ranking.small_talk import find_small_talk
 from hlas.knowledge.ranking.words import split_words
 
 SUGGESTIONS = 3
-# Nothing but an entry's own question is so sure.
+# Only an entry's own question or wording reaches this.
 CERTAIN = 0.995
-# Of a question with two topics.
+# A question with exactly so many parts may have two topics.
 PARTS = 2
 
 Search = Callable[[str], Awaitable[list[Match]]]
@@ -78,7 +78,7 @@ async def _follow_up(search: Search, text: str, alone: Sequence[Match], limits: 
 
 
 def is_follow_up(text: str, language: Language) -> bool:
-    """Whether a question looks as if it went on from another one."""
+    """Whether a question seems to continue another one."""
     words = split_words(text, language, 60)
     folded = " ".join(word.folded for word in words)
     has_pronoun = any(word.folded in _PRONOUNS for word in words)

@@ -137,7 +137,7 @@ MOST_HEAD_CHARACTERS = 500
 
 
 def _list_heads(entry: Entry) -> Iterator[str]:
-    """What finds the entry as it is."""
+    """The texts that match the entry exactly."""
     yield from {
         normalised
         for head in (entry.question, *entry.wordings)

@@ -8,7 +8,7 @@ from pathlib import Path
 from hlas.knowledge.language import ENGLISH, Language, detect, fold
 from hlas.knowledge.ranking.words import Word, split_words, stem_czech, stem_english
 
-# Of a concept, by how directly a word stands for it.
+# Weights of a concept, by how directly a word stands for it.
 FIRST_GLOSS = 1.0
 LATER_GLOSS = 0.8
 SYNONYM = 0.8
@@ -61,7 +61,7 @@ class Lexicon:
         if found := self._folded.get(word.folded):
             return found[:3]
         found = self._stems.get(word.stem) or []
-        # The stem of several: the ones that are most like the word.
+        # Several lemmas share the stem: take the most similar ones.
         likeness = {lemma: _count_common(fold(lemma), word.folded) for lemma in found}
         best = max(likeness.values(), default=0)
         return [lemma for lemma in found if likeness[lemma] == best][:3]
@@ -163,7 +163,7 @@ def weigh_glosses(glosses: tuple[str, ...]) -> Concepts:
 
 
 def _count_common(one: str, other: str) -> int:
-    """How many characters they begin with in common, less what the lemma has beyond."""
+    """The length of the common beginning, less the rest of the lemma."""
     common = 0
     for first, second in zip(one, other, strict=False):
         if first != second:

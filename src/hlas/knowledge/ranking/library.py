@@ -12,7 +12,7 @@ queries = Queries.beside(__file__)
 PAGE_ENTRIES = 500
 # Other work gets its turn after so many entries: one takes up to a few tenths of a millisecond.
 SLICE_ENTRIES = 10
-# Of all indexes of a worker, in characters of their entries; the least recently used go first.
+# Bounds the indexes of a worker; the least recently used go first.
 MOST_CHARACTERS = 8_000_000
 
 
@@ -23,7 +23,7 @@ class Library:
         self._indexes: OrderedDict[str, Index] = OrderedDict()
 
     async def open(self, database: Database, tenant_id: str) -> Index:
-        """The tenant's index as of now. The caller lets one question of a tenant in at a time."""
+        """The tenant's index as of now. Callers must not open the same tenant concurrently."""
         index = self._indexes.setdefault(tenant_id, Index())
         self._indexes.move_to_end(tenant_id)
         state = await database.one(queries.knowledge_state, tenant_id)

@@ -1,4 +1,4 @@
-"""What is embedded of an entry, so that its meaning can be compared with a question's."""
+"""The texts of an entry whose meaning is compared with that of a question."""
 
 import re
 
@@ -14,7 +14,7 @@ _SENTENCE_END = re.compile(r"(?<=[.!?])\s+|\n+")
 
 
 def texts_of(entry: Entry, *, is_english: bool = True) -> list[str]:
-    """What is embedded of an entry: one vector each, the nearest of them counts.
+    """The texts of an entry that get a vector each; the nearest one counts.
 
     For a model that knows only English, Czech is translated.
     """

@@ -12,9 +12,9 @@ from hlas.knowledge.ranking.words import Word, split_words
 
 MOST_HEAD_WORDS = 120
 MOST_PIECE_WORDS = 160
-# Of a question: each word is compared with many entries.
+# Lower than for entries: each word of a question is compared with many of them.
 MOST_QUESTION_WORDS = 60
-# Of concepts that a word of an answer stands for.
+# Less direct concepts of words in answers are not indexed.
 LEAST_BODY_WEIGHT = 0.8
 
 
@@ -38,7 +38,7 @@ def read_words(text: str, language: Language | None, most: int) -> list[Meant]:
 
 
 def _stem_term(word: Word) -> str:
-    """Not to be confused with concepts."""
+    """Marked, so that it differs from a concept."""
     return f"={word.stem}"
 
 

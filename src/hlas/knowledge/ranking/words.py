@@ -23,7 +23,7 @@ _APOSTROPHE = re.compile(r"[\u2019'](?:s|re|ve|ll|d|m)\b")
 
 _VOWELS = frozenset("aeiouy")
 
-# Endings of folded Czech words, by what is left of the word at least.
+# Endings of folded Czech words, longest first.
 _CZECH_ENDINGS = tuple(
     sorted(
         """
