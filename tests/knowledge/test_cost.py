@@ -26,7 +26,6 @@ from hlas.agent.ranker import Ranker
 from hlas.errors import TooManyEntries
 from hlas.knowledge import entries as knowledge
 from hlas.knowledge.entries import LONGEST_KEYWORD, MOST_KEYWORDS, Entry
-from hlas.knowledge.language import meaningful_words
 from hlas.knowledge.ranking.index import Index
 from hlas.knowledge.ranking.library import Library
 from hlas.settings import Settings
@@ -115,9 +114,9 @@ def test_large_knowledge_costs_little_more(text: str) -> None:
 @pytest.mark.parametrize("text", ["x " * 50_000, "x" * 100_000, *QUESTIONS])
 def test_what_is_searched_is_bounded(text: str) -> None:
     """Edge case 51: at most 20 words of 40 characters of a question are searched."""
-    found = meaningful_words(text)
-    assert len(found) <= 20
-    assert all(len(word) <= 40 for word in found)
+    question, _ = make_index([]).compare(text, "en", None)
+    assert len(question.words) <= 20
+    assert all(len(one.content_word.word.form) <= 40 for one in question.words)
 
 
 WAITING = """

@@ -23,7 +23,7 @@ from hlas.knowledge.embedding.protocol import (
     Reply,
 )
 from hlas.knowledge.ranking import Meaning
-from hlas.knowledge.ranking.lexicon import to_english
+from hlas.knowledge.ranking.lexicon import translate
 from hlas.knowledge.ranking.library import list_entry_ids
 from hlas.store.db import Database, Queries, Row
 
@@ -36,7 +36,7 @@ MOST_QUESTIONS = 16
 # The time limit for sending a page of vectors to the process.
 PUSH_SECONDS = 10.0
 MOST_PAGE_ENTRIES = 200
-# An upper bound for an entry: more float16 vectors than meaning.texts_of makes.
+# An upper bound for an entry: more float16 vectors than meaning.list_texts makes.
 BYTES_PER_DIMENSION = 30 * BYTES_PER_NUMBER
 # After so many failures in a row, comparisons are skipped for a while.
 MOST_FAILURES = 2
@@ -129,7 +129,7 @@ class EmbeddingClient:
         state = await self._find_state(tenant_id)
         if not state.entries:
             raise NoVector("empty")
-        words = to_english(text) if model.is_english else text
+        words = translate(text) if model.is_english else text
         vector = await self.embedder.embed_question(model, tenant_id, words)
         request = Compare(tenant_id, model.name, state.cursor, state.entries, words)
         reply, _ = await exchange(self._socket, request, vector)

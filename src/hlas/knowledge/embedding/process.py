@@ -22,6 +22,7 @@ from hlas.knowledge.embedding.matrices import Matrices, Matrix
 from hlas.knowledge.embedding.protocol import (
     LONGEST_TEXT,
     MOST_TEXTS,
+    REFUSED,
     Compare,
     Describe,
     Embed,
@@ -44,8 +45,6 @@ MOST_CONNECTIONS = 128
 MOST_WAITING = 32
 IDLE_SECONDS = 30.0
 LOW_PRIORITY = 10
-# The exit status for a model that will not work after a restart, either.
-REFUSED = 78
 
 
 class Server:

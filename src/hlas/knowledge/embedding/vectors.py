@@ -12,7 +12,7 @@ from hlas.errors import HlasError
 from hlas.knowledge.embedding.embedders import BadText, Embedder, Model, NoVector
 from hlas.knowledge.embedding.installation import Meter
 from hlas.knowledge.entries import Entry
-from hlas.knowledge.ranking.meaning import texts_of
+from hlas.knowledge.ranking.meaning import list_texts
 from hlas.store.db import Database, Queries, Row
 
 queries = Queries.beside(__file__)
@@ -106,7 +106,9 @@ class VectorMaker:
 
     async def _embed(self, tenant_id: UUID, row: Row, model: Model) -> list[bytes]:
         # A long entry takes 0.1 s to translate: visitors do not wait for that.
-        texts = await asyncio.to_thread(texts_of, Entry.from_row(row), is_english=model.is_english)
+        texts = await asyncio.to_thread(
+            list_texts, Entry.from_row(row), is_english=model.is_english
+        )
         try:
             return await self._embedder.embed_texts(model, str(tenant_id), texts)
         except BadText:

@@ -37,7 +37,7 @@ class Evidence:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class QuestionFeatures:
     """What is known of a question before it is compared."""
 
     words: int
@@ -53,7 +53,7 @@ class Model:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class Thresholds:
     """The least confidence for each use of an entry."""
 
     sure: float
@@ -69,7 +69,7 @@ class Fitted:
 
     semantic: Model
     lexical: Model
-    limits: Limits
+    thresholds: Thresholds
     # Shares of entries and questions that contain a term.
     usual: Mapping[str, float]
 
@@ -92,7 +92,12 @@ def list_ranking_features(evidence: Evidence, *, is_semantic: bool) -> list[floa
 
 
 def list_confidence_features(
-    score: float, best_other: float, evidence: Evidence, asked: Asked, *, is_semantic: bool
+    score: float,
+    best_other: float,
+    evidence: Evidence,
+    question: QuestionFeatures,
+    *,
+    is_semantic: bool,
 ) -> list[float]:
     features = [
         1.0,
@@ -103,9 +108,9 @@ def list_confidence_features(
         evidence.letters,
         evidence.missing,
         evidence.is_foreign,
-        asked.unknown,
-        log1p(asked.words),
-        float(asked.is_czech),
+        question.unknown,
+        log1p(question.words),
+        float(question.is_czech),
     ]
     if is_semantic:
         features.append(evidence.meaning)
@@ -128,13 +133,13 @@ def load() -> Fitted:
     return Fitted(
         Model(**found["semantic"]),
         Model(**found["lexical"]),
-        Limits(**found["limits"]),
+        Thresholds(**found["thresholds"]),
         found["usual"],
     )
 
 
 def judge(
-    model: Model, entries: Sequence[Evidence], asked: Asked, *, is_semantic: bool
+    model: Model, entries: Sequence[Evidence], question: QuestionFeatures, *, is_semantic: bool
 ) -> list[float]:
     """The probability that each of the entries answers the question."""
     scores = [
@@ -146,7 +151,7 @@ def judge(
             multiply(
                 model.confidence,
                 list_confidence_features(
-                    score, best_other, evidence, asked, is_semantic=is_semantic
+                    score, best_other, evidence, question, is_semantic=is_semantic
                 ),
             )
         )

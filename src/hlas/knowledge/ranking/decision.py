@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from hlas.knowledge.language import Language
 from hlas.knowledge.ranking import Decision, Match, confidence
-from hlas.knowledge.ranking.confidence import Limits
+from hlas.knowledge.ranking.confidence import Thresholds
 from hlas.knowledge.ranking.small_talk import find_small_talk
 from hlas.knowledge.ranking.words import split_words
 
@@ -35,10 +35,10 @@ async def decide(
     text: str,
     language: Language,
     previous: str | None = None,
-    limits: Limits | None = None,
+    thresholds: Thresholds | None = None,
 ) -> Decision:
     """Answer it, offer what may have been meant, or neither."""
-    limits = limits or confidence.load().limits
+    thresholds = thresholds or confidence.load().thresholds
     small_talk = find_small_talk(text)
     matches = await search(text)
     if small_talk and not (matches and matches[0].confidence >= CERTAIN):
@@ -46,35 +46,37 @@ async def decide(
     best = _best(matches)
     if best < CERTAIN and len(parts := split_parts(text, language)) == PARTS:
         found = [await search(part) for part in parts]
-        both = _find_topics(found, matches, limits.topic)
+        both = _find_topics(found, matches, thresholds.topic)
         if both:
             return Decision(both, confidence=min(one.confidence for one in both))
     goes_on = previous and is_follow_up(text, language)
-    if best >= limits.sure and not (goes_on and best < CERTAIN and is_short(text, language)):
+    if best >= thresholds.sure and not (goes_on and best < CERTAIN and is_short(text, language)):
         return Decision(tuple(matches[:1]), confidence=best)
     if goes_on:
-        return await _follow_up(search, f"{previous} {text}", matches, limits)
-    return Decision((), _offer(matches, limits), confidence=best)
+        return await _follow_up(search, f"{previous} {text}", matches, thresholds)
+    return Decision((), _offer(matches, thresholds), confidence=best)
 
 
 def _best(matches: Sequence[Match]) -> float:
     return matches[0].confidence if matches else 0.0
 
 
-def _offer(matches: Sequence[Match], limits: Limits) -> tuple[Match, ...]:
-    return tuple(one for one in matches if one.confidence >= limits.offered)[:SUGGESTIONS]
+def _offer(matches: Sequence[Match], thresholds: Thresholds) -> tuple[Match, ...]:
+    return tuple(one for one in matches if one.confidence >= thresholds.offered)[:SUGGESTIONS]
 
 
-async def _follow_up(search: Search, text: str, alone: Sequence[Match], limits: Limits) -> Decision:
+async def _follow_up(
+    search: Search, text: str, alone: Sequence[Match], thresholds: Thresholds
+) -> Decision:
     """The question is understood through the one before it."""
     matches = await search(text)
     best = _best(matches)
-    if best >= limits.follow_up:
+    if best >= thresholds.follow_up:
         return Decision(tuple(matches[:1]), confidence=best, is_follow_up=True)
     known = {one.entry_id for one in matches}
     others = [one for one in alone if one.entry_id not in known]
     both = sorted([*matches, *others], key=lambda one: -one.confidence)
-    return Decision((), _offer(both, limits), is_follow_up=True, confidence=best)
+    return Decision((), _offer(both, thresholds), is_follow_up=True, confidence=best)
 
 
 def is_follow_up(text: str, language: Language) -> bool:

@@ -93,7 +93,7 @@ class Index:
         is_semantic = bool(meaning)
         model = self.fitted.semantic if is_semantic else self.fitted.lexical
         evidence = [one.evidence for one in candidates]
-        sure = confidence.judge(model, evidence, question.asked, is_semantic=is_semantic)
+        sure = confidence.judge(model, evidence, question.features, is_semantic=is_semantic)
         matches = [
             Match(
                 one.entry_id,

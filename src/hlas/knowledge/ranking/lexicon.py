@@ -49,7 +49,7 @@ class Lexicon:
 
     def _add_english(self, line: str) -> None:
         head, _, right = line.partition("\t")
-        concept = key_of(head)
+        concept = make_concept(head)
         for synonym in right.split(", "):
             stems = " ".join(map(stem_english, fold(synonym).replace("-", " ").split()))
             self._synonyms[stems].append(concept)
@@ -144,7 +144,7 @@ def _list_runs(words: Sequence[Word]) -> Iterator[tuple[int, int, str]]:
             yield start, length, key
 
 
-def key_of(phrase: str) -> str:
+def make_concept(phrase: str) -> str:
     """The concept of an English word or phrase."""
     words = fold(phrase).replace("-", " ").split()
     return " ".join(stem_english(word) for word in words if word not in ENGLISH) or phrase
@@ -154,7 +154,7 @@ def key_of(phrase: str) -> str:
 def weigh_glosses(glosses: tuple[str, ...]) -> Concepts:
     concepts: Concepts = {}
     for number, gloss in enumerate(glosses):
-        key = key_of(gloss)
+        key = make_concept(gloss)
         concepts.setdefault(key, FIRST_GLOSS if number == 0 else LATER_GLOSS)
         if " " in key:
             for part in key.split():
@@ -194,7 +194,7 @@ def load() -> Lexicon:
     return Lexicon(czech, (folder / "english.tsv").read_text(encoding="utf-8"))
 
 
-def to_english(text: str) -> str:
+def translate(text: str) -> str:
     """A Czech text word by word in English, for a model that knows only English."""
     if detect(text) == "en":
         return text
