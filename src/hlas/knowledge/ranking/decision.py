@@ -4,14 +4,12 @@ import re
 from collections.abc import Awaitable, Callable, Sequence
 
 from hlas.knowledge.language import Language
-from hlas.knowledge.ranking import Decision, Match, confidence
+from hlas.knowledge.ranking import EXACT, Decision, Match, confidence
 from hlas.knowledge.ranking.confidence import Thresholds
 from hlas.knowledge.ranking.small_talk import find_small_talk
 from hlas.knowledge.ranking.words import split_words
 
 SUGGESTIONS = 3
-# Only an entry's own question or wording reaches this.
-CERTAIN = 0.995
 # A question with exactly so many parts may have two topics.
 PARTS = 2
 
@@ -41,16 +39,16 @@ async def decide(
     thresholds = thresholds or confidence.load().thresholds
     small_talk = find_small_talk(text)
     matches = await search(text)
-    if small_talk and not (matches and matches[0].confidence >= CERTAIN):
+    if small_talk and not (matches and matches[0].confidence >= EXACT):
         return Decision(small_talk=small_talk)
     best = _best(matches)
-    if best < CERTAIN and len(parts := split_parts(text, language)) == PARTS:
+    if best < EXACT and len(parts := split_parts(text, language)) == PARTS:
         found = [await search(part) for part in parts]
         both = _find_topics(found, matches, thresholds.topic)
         if both:
             return Decision(both, confidence=min(one.confidence for one in both))
     goes_on = previous and is_follow_up(text, language)
-    if best >= thresholds.sure and not (goes_on and best < CERTAIN and is_short(text, language)):
+    if best >= thresholds.sure and not (goes_on and best < EXACT and is_short(text, language)):
         return Decision(tuple(matches[:1]), confidence=best)
     if goes_on:
         return await _follow_up(search, f"{previous} {text}", matches, thresholds)

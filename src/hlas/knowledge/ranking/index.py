@@ -6,7 +6,7 @@ from heapq import nlargest
 
 from hlas.knowledge.entries import Entry
 from hlas.knowledge.language import Language
-from hlas.knowledge.ranking import Match, Meaning, confidence
+from hlas.knowledge.ranking import EXACT, Match, Meaning, confidence
 from hlas.knowledge.ranking.comparison import Question, Rarity
 from hlas.knowledge.ranking.confidence import Evidence, Fitted
 from hlas.knowledge.ranking.postings import Postings
@@ -99,7 +99,7 @@ class Index:
                 one.entry_id,
                 one.entry.question,
                 one.entry.answer,
-                1.0 if one.is_exact else probability,
+                EXACT if one.is_exact else probability,
                 one.entry.kind,
                 one.entry.url,
             )
