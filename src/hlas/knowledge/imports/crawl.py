@@ -8,7 +8,7 @@ from hlas.knowledge.entries import MOST_CHARACTERS, MOST_ENTRIES, KnowledgeError
 from hlas.knowledge.imports import CrawlLimits, Document, Found, Page, PageGone, SiteFound
 from hlas.knowledge.imports.addresses import Frontier, Site
 from hlas.knowledge.imports.documents import LARGEST_DOCUMENT, DocumentReader
-from hlas.knowledge.imports.fetching import Elsewhere, Fetched, Unread, fetch
+from hlas.knowledge.imports.fetching import Fetched, FetchFailed, RedirectRefused, fetch
 from hlas.knowledge.imports.robots import LARGEST_ROBOTS, Robots, parse_robots
 from hlas.knowledge.imports.sitemap import LARGEST_SITEMAP, Sitemap, parse_sitemap
 from hlas.knowledge.language import Language
@@ -45,7 +45,7 @@ async def crawl(
                 await crawler.run(url, known)
         except TimeoutError:
             crawler.warn(f"stopped after {limits.seconds:g} s")
-        except Unread as error:
+        except FetchFailed as error:
             raise KnowledgeError(f"{url}: {error}") from None
     if not any(page.found for page in crawler.pages):
         reason = crawler.pages[0].error if crawler.pages else "no page can be read"
@@ -59,7 +59,7 @@ async def read_page(client: OutboundClient, url: str, language: Language | None 
         fetched = await fetch(
             client, url, seconds=CrawlLimits().page_seconds, largest=LARGEST_DOCUMENT
         )
-    except Unread as error:
+    except FetchFailed as error:
         raise KnowledgeError(f"{url}: {error}") from None
     if fetched.status in _GONE:
         raise PageGone(f"{url}: it does not exist (status {fetched.status})")
@@ -144,11 +144,11 @@ class _Crawler:
         """The first page. It may redirect to the same host with www., or to https."""
         destination = Destination.parse(url)
         if destination is None:
-            raise Unread("it is not the address of a website")
+            raise FetchFailed("it is not the address of a website")
         site = Site(destination.origin)
         self._robots = await self._read_robots(site)
         if not self._robots.allow(destination.target):
-            raise Unread("robots.txt does not allow reading it")
+            raise FetchFailed("robots.txt does not allow reading it")
         fetched = await self._fetch(site, str(destination), LARGEST_SITEMAP)
         entered = Destination.parse(fetched.url)
         assert entered is not None
@@ -156,9 +156,9 @@ class _Crawler:
             site = Site(entered.origin)
             self._robots = await self._read_robots(site)
         if not self._robots.allow(entered.target):
-            raise Unread("robots.txt does not allow reading it")
+            raise FetchFailed("robots.txt does not allow reading it")
         if fetched.status != 200:
-            raise Unread(f"it answers with status {fetched.status}")
+            raise FetchFailed(f"it answers with status {fetched.status}")
         self._pause = max(self._limits.pause, self._robots.delay)
         return site, fetched
 
@@ -166,10 +166,12 @@ class _Crawler:
         """No robots.txt allows all; one that cannot be read allows nothing (RFC 9309)."""
         try:
             fetched = await self._fetch(site, f"{site.origin}/robots.txt", LARGEST_ROBOTS)
-        except Elsewhere:
+        except RedirectRefused:
             return Robots()
         if fetched.status >= 500 or fetched.status == 429:
-            raise Unread(f"its robots.txt answers with status {fetched.status}; try again later")
+            raise FetchFailed(
+                f"its robots.txt answers with status {fetched.status}; try again later"
+            )
         return parse_robots(fetched.body) if fetched.status == 200 else Robots()
 
     async def _fetch(self, site: Site, url: str, largest: int) -> Fetched:
@@ -197,7 +199,7 @@ class _Crawler:
             await asyncio.sleep(self._pause)
             try:
                 fetched = await self._fetch(site, url, LARGEST_SITEMAP)
-            except Unread:
+            except FetchFailed:
                 continue
             sitemap = parse_sitemap(fetched.body) if fetched.status == 200 else None
             if sitemap is not None:
@@ -236,7 +238,7 @@ class _Crawler:
         assert self._frontier is not None
         try:
             fetched = await self._fetch(site, url, self._limits.page_bytes)
-        except Unread as error:
+        except FetchFailed as error:
             self._add(Page(url, error=str(error)))
             return ()
         target = site.find(fetched.url) or fetched.url

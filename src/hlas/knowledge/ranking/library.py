@@ -13,7 +13,7 @@ PAGE_ENTRIES = 500
 # Other work gets its turn after so many entries: one takes up to a few tenths of a millisecond.
 SLICE_ENTRIES = 10
 # Bounds the indexes of a worker; the least recently used go first.
-MOST_CHARACTERS = 8_000_000
+MOST_INDEXED_CHARACTERS = 8_000_000
 
 
 class Library:
@@ -41,7 +41,7 @@ class Library:
         return index
 
     def _make_room(self) -> None:
-        while len(self._indexes) > 1 and self._count_characters() > MOST_CHARACTERS:
+        while len(self._indexes) > 1 and self._count_characters() > MOST_INDEXED_CHARACTERS:
             self._indexes.popitem(last=False)
 
     def _count_characters(self) -> int:
