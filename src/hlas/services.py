@@ -24,6 +24,7 @@ from hlas.conversations.live import (
 )
 from hlas.conversations.live import CONNECTIONS as LIVE_CONNECTIONS
 from hlas.errors import HlasError, Unavailable
+from hlas.http.body import Uploads
 from hlas.http.gate import OVERRIDES_SECONDS, Gate
 from hlas.http.streams import OpenStreams
 from hlas.knowledge.embedding.supervisor import Supervisor
@@ -86,6 +87,7 @@ class Services:
         self.vault = Vault.from_settings(settings)
         # Connects when it is used first.
         self.outbound = OutboundClient.from_settings(settings)
+        self.uploads = Uploads()
         self.source_reader = SourceReader(settings.outbound_private_hosts)
         self.limiter = self._make_limiter()
         self.gate = Gate(settings, self.limiter, self.metrics)

@@ -10,7 +10,8 @@ import itertools
 import random
 import string
 import sys
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import asdict, replace
 from functools import cache
 from types import FrameType
 from uuid import UUID
@@ -26,9 +27,17 @@ from hlas.agent.phrases import FALLBACK
 from hlas.agent.ranker import Ranker
 from hlas.errors import TooManyEntries
 from hlas.knowledge import entries as knowledge
-from hlas.knowledge.entries import LONGEST_KEYWORD, MOST_KEYWORDS, Entry
+from hlas.knowledge.entries import (
+    LONGEST_KEYWORD,
+    LONGEST_QUESTION,
+    MOST_KEYWORDS,
+    MOST_WORDINGS,
+    Entry,
+)
+from hlas.knowledge.ranking import library
 from hlas.knowledge.ranking.index import Index
 from hlas.knowledge.ranking.library import Library
+from hlas.knowledge.ranking.terms import place_terms
 from hlas.settings import Settings
 from hlas.store.db import Database
 from hlas.tenants import tenants
@@ -80,21 +89,25 @@ def make_similar_index(entries: int) -> Index:
     return make_index([similar(number) for number in range(entries)])
 
 
-def count_work(index: Index, text: str) -> int:
-    """Calls of functions, built-in ones too, during a search: the same on any machine."""
+def count_calls(work: Callable[[], object]) -> int:
+    """Calls of functions, built-in ones too: the same on any machine."""
     calls = 0
 
     def count(_: FrameType, event: str, __: object) -> None:
         nonlocal calls
         calls += event in {"call", "c_call"}
 
-    index.search(text, "en")  # what is remembered between searches
+    work()  # what is remembered from one time to the next
     sys.setprofile(count)
     try:
-        index.search(text, "en")
+        work()
     finally:
         sys.setprofile(None)
     return calls
+
+
+def count_work(index: Index, text: str) -> int:
+    return count_calls(lambda: index.search(text, "en"))
 
 
 def test_entries_of_any_shape_cost_alike() -> None:
@@ -106,6 +119,36 @@ def test_entries_of_any_shape_cost_alike() -> None:
         work = count_work(worst, question)
         print(f"{work} calls, ordinary entries {reference}")
         assert work < 8 * reference
+
+
+def reworded(number: int) -> Entry:
+    """As many wordings, and as long ones, as an entry can have."""
+    wordings = tuple(("abc " * 125)[:LONGEST_QUESTION] for _ in range(MOST_WORDINGS))
+    return replace(crowded(number), wordings=wordings)
+
+
+def test_indexing_an_entry_is_bounded() -> None:
+    """Edge case 51: heads of any number and length take no more time than a long answer."""
+    answer, heads = Entry("a", "abc abc. " * 800), replace(reworded(1), answer="a")
+    usual = count_calls(lambda: place_terms(answer, "en"))
+    worst = count_calls(lambda: place_terms(heads, "en"))
+    print(f"{worst} calls, an answer of maximum size {usual}")
+    assert worst < 4 * usual
+
+
+async def test_other_work_gets_its_turn_while_entries_are_indexed() -> None:
+    """Edge case 51: between two large entries a worker does what else it has to do."""
+    rows = [
+        {"id": number, "version": number, **asdict(Entry(f"q{number}", words(1000)))}
+        for number in range(10)
+    ]
+    index = Index()
+    task = asyncio.create_task(library._take(index, rows))
+    turns = 0
+    while not task.done():
+        await asyncio.sleep(0)
+        turns += 1
+    assert (len(index), turns >= len(rows)) == (10, True)
 
 
 @pytest.mark.parametrize("text", ["kolik stojí doprava a kdy přijde", *QUESTIONS])

@@ -9,7 +9,8 @@ LARGEST_SITEMAP = 10 * 2**20
 MOST_ADDRESSES = 50_000
 
 # No XML parser: entities of a hostile sitemap could expand without end.
-_LOCATION = re.compile(r"<(?:\w{1,20}:)?loc>\s*(?:<!\[CDATA\[)?\s*([^<\s]{1,2000})")
+# Possessive: megabytes of spaces would otherwise be divided between both in every possible way.
+_LOCATION = re.compile(r"<(?:\w{1,20}:)?loc>\s*+(?:<!\[CDATA\[)?+\s*+([^<\s]{1,2000})")
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,8 @@ from hlas.store.db import Database, Queries, Row
 queries = Queries.beside(__file__)
 
 PAGE_ENTRIES = 500
-# Other work gets its turn after so many entries: one takes up to a few tenths of a millisecond.
-SLICE_ENTRIES = 10
+# Other work gets its turn after so much text, which takes a few milliseconds.
+SLICE_CHARACTERS = 5000
 # Bounds the indexes of a worker; the least recently used go first.
 MOST_INDEXED_CHARACTERS = 8_000_000
 
@@ -49,10 +49,14 @@ class Library:
 
 
 async def _take(index: Index, rows: list[Row]) -> None:
-    for number, row in enumerate(rows, start=1):
-        index.put(str(row["id"]), Entry.from_row(row))
+    taken = 0
+    for row in rows:
+        entry = Entry.from_row(row)
+        index.put(str(row["id"]), entry)
         index.version = row["version"]
-        if number % SLICE_ENTRIES == 0:
+        taken += entry.count_characters()
+        if taken >= SLICE_CHARACTERS:
+            taken = 0
             await asyncio.sleep(0)
 
 

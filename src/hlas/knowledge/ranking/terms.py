@@ -11,6 +11,8 @@ from hlas.knowledge.ranking.postings import IN_BODY, grade
 from hlas.knowledge.ranking.words import Word, split_words
 
 MOST_HEAD_WORDS = 120
+# Of all heads of an entry together: more takes so long that other work waits for it.
+MOST_HEADS_CHARACTERS = 8000
 MOST_PIECE_WORDS = 160
 # Lower than for entries: each word of a question is compared with many of them.
 MOST_QUESTION_WORDS = 60
@@ -49,7 +51,7 @@ def find_language(entry: Entry) -> Language | None:
 def place_terms(entry: Entry, language: Language | None) -> dict[str, int]:
     """Where each term of an entry stands, as postings say it: in its head, or only in the body."""
     places: dict[str, int] = {}
-    for head in (entry.question, *entry.wordings, *entry.keywords):
+    for head in _cut_heads(entry):
         _place(places, read_words(head, language, MOST_HEAD_WORDS), 0, 0.0)
     for piece in split_pieces(entry.answer):
         words = read_words(piece, language, MOST_PIECE_WORDS)
@@ -67,10 +69,19 @@ def _place(places: dict[str, int], words: Sequence[ContentWord], base: int, leas
 
 def list_forms(entry: Entry, language: Language | None) -> Iterator[str]:
     """The words of an entry's head, as a visitor may misspell them."""
-    for head in (entry.question, *entry.wordings, *entry.keywords):
+    for head in _cut_heads(entry):
         for word in split_words(head, language, MOST_HEAD_WORDS):
             if not word.is_stop:
                 yield word.folded
+
+
+def _cut_heads(entry: Entry) -> Iterator[str]:
+    left = MOST_HEADS_CHARACTERS
+    for head in (entry.question, *entry.keywords, *entry.wordings):
+        yield head[:left]
+        left -= len(head)
+        if left <= 0:
+            return
 
 
 def normalise(text: str) -> str:
