@@ -152,10 +152,11 @@ async def test_answer_from_knowledge(visitor: Visitor, operators: Database) -> N
     assert not written.replayed
     assert (message["role"], message["seq"]) == ("assistant", 4)
     assert message["content"] == "In the **portal**."
+    assert 0.5 < message["metadata"]["confidence"] <= 1
     assert message["metadata"] == {
         "reply_to": 3,
         "entries": [str(entry.id)],
-        "confidence": 1.0,
+        "confidence": message["metadata"]["confidence"],
         "source": "knowledge",
         "suggestions": [],
     }

@@ -82,6 +82,12 @@ async def test_follow_up() -> None:
     sent = await decide(make_search(), "a jak rychle?", "cs", "Kolik stojí doprava?", thresholds)
     said = compose([Finding("", sent)], "cs")
     assert (said.text or "").startswith("K dotazu „Kolik stojí doprava?“:")
+    # A short question is one of its own if it refers to nothing.
+    decision = await decide_about("poštovné?", "Kdy máte otevřeno?")
+    assert (list_ids(decision.matches), decision.is_follow_up) == (["price"], False)
+    # Small talk is nothing to go on from.
+    decision = await decide_about("a jak rychle?", "Dobrý den")
+    assert not decision.is_follow_up
     # A question of its own has nothing to do with the one before it.
     decision = await decide_about("Kdy máte otevřeno?", "Kolik stojí doprava?")
     assert (list_ids(decision.matches), decision.is_follow_up) == (["hours"], False)

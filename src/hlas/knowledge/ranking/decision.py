@@ -47,10 +47,11 @@ async def decide(
         both = _find_topics(found, matches, thresholds.topic)
         if both:
             return Decision(both, confidence=min(one.confidence for one in both))
-    goes_on = previous and is_follow_up(text, language)
-    if best >= thresholds.sure and not (goes_on and best < EXACT and is_short(text, language)):
+    goes_on = previous and not find_small_talk(previous)
+    is_whole = best >= EXACT or not (goes_on and is_ellipsis(text, language))
+    if best >= thresholds.sure and is_whole:
         return Decision(tuple(matches[:1]), confidence=best)
-    if goes_on:
+    if goes_on and is_follow_up(text, language):
         return await _follow_up(search, f"{previous} {text}", matches, thresholds)
     return Decision((), _offer(matches, thresholds), confidence=best)
 
@@ -78,15 +79,22 @@ async def _follow_up(
 
 
 def is_follow_up(text: str, language: Language) -> bool:
-    """Whether a question seems to continue another one."""
-    words = split_words(text, language, 60)
-    folded = " ".join(word.folded for word in words)
-    has_pronoun = any(word.folded in _PRONOUNS for word in words)
-    return bool(_BEGINNING.match(folded)) or has_pronoun or is_short(text, language)
+    """Whether a question looks as if it continued another one."""
+    return _refers(text, language) or _is_short(text, language)
 
 
-def is_short(text: str, language: Language) -> bool:
-    """Whether a question has at most one word with a meaning."""
+def is_ellipsis(text: str, language: Language) -> bool:
+    """Whether it can hardly be understood without that: "and how much is it?"."""
+    return _refers(text, language) and _is_short(text, language)
+
+
+def _refers(text: str, language: Language) -> bool:
+    words = [word.folded for word in split_words(text, language, 60)]
+    return any(word in _PRONOUNS for word in words) or bool(_BEGINNING.match(" ".join(words)))
+
+
+def _is_short(text: str, language: Language) -> bool:
+    """At most one word has a meaning."""
     return sum(not word.is_stop for word in split_words(text, language, 60)) <= 1
 
 
