@@ -12,6 +12,7 @@ import string
 import sys
 from collections.abc import Callable
 from dataclasses import asdict, replace
+from functools import cache
 from types import FrameType
 from uuid import UUID
 
@@ -33,7 +34,6 @@ from hlas.knowledge.entries import (
     MOST_WORDINGS,
     Entry,
 )
-from hlas.knowledge.language import meaningful_words
 from hlas.knowledge.ranking import library
 from hlas.knowledge.ranking.index import Index
 from hlas.knowledge.ranking.library import Library
@@ -82,6 +82,11 @@ def make_index(entries: list[Entry]) -> Index:
     for number, entry in enumerate(entries):
         index.put(str(number), entry)
     return index
+
+
+@cache
+def make_similar_index(entries: int) -> Index:
+    return make_index([similar(number) for number in range(entries)])
 
 
 def count_calls(work: Callable[[], object]) -> int:
@@ -149,8 +154,7 @@ async def test_other_work_gets_its_turn_while_entries_are_indexed() -> None:
 @pytest.mark.parametrize("text", ["kolik stojí doprava a kdy přijde", *QUESTIONS])
 def test_large_knowledge_costs_little_more(text: str) -> None:
     """At 5 000 entries a question costs at most twice the work at 50."""
-    small, large = [make_index([similar(number) for number in range(n)]) for n in (50, 5000)]
-    few, many = count_work(small, text), count_work(large, text)
+    few, many = [count_work(make_similar_index(entries), text) for entries in (50, 5000)]
     print(f"{few} calls at 50 entries, {many} at 5 000")
     assert many < 2 * few
 
@@ -158,9 +162,9 @@ def test_large_knowledge_costs_little_more(text: str) -> None:
 @pytest.mark.parametrize("text", ["x " * 50_000, "x" * 100_000, *QUESTIONS])
 def test_what_is_searched_is_bounded(text: str) -> None:
     """Edge case 51: at most 20 words of 40 characters of a question are searched."""
-    found = meaningful_words(text)
-    assert len(found) <= 20
-    assert all(len(word) <= 40 for word in found)
+    question, _ = make_index([]).compare(text, "en", None)
+    assert len(question.words) <= 20
+    assert all(len(one.content_word.word.form) <= 40 for one in question.words)
 
 
 WAITING = """

@@ -106,16 +106,16 @@ def test_csv(separator: str) -> None:
             "a.csv",
             "question,answer,tags\na,b,c\n",
             (
-                "a.csv, line 1: unknown column 'tags'; "
-                "there are question, answer, keywords, language, kind, wordings, url"
+                "a.csv, line 1: unknown column 'tags'; there are question, answer, keywords, "
+                "language, kind, wordings, url"
             ),
         ),
         (
             "a.csv",
             "question,answer,answer\na,b,c\n",
             (
-                "a.csv, line 1: a column twice; "
-                "there are question, answer, keywords, language, kind, wordings, url"
+                "a.csv, line 1: a column twice; there are question, answer, keywords, "
+                "language, kind, wordings, url"
             ),
         ),
         ("a.csv", 'question,answer\n"a\nb",c\nd,\n', "a.csv, line 4: the answer is empty"),

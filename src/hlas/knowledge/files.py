@@ -24,7 +24,7 @@ from hlas.outbound.destinations import Destination
 
 COLUMNS = ("question", "answer", "keywords", "language", "kind", "wordings", "url")
 KINDS: tuple[Kind, ...] = get_args(Kind)
-SUFFIXES = (".md", ".csv")
+OWN_SUFFIXES = (".md", ".csv")
 
 Format: TypeAlias = Literal["md", "csv"]
 

@@ -14,33 +14,33 @@ MOST_HEAD_WORDS = 120
 # Of all heads of an entry together: more takes so long that other work waits for it.
 MOST_HEADS_CHARACTERS = 8000
 MOST_PIECE_WORDS = 160
-# Of a question: each word is compared with many entries.
+# Lower than for entries: each word of a question is compared with many of them.
 MOST_QUESTION_WORDS = 60
-# Of concepts that a word of an answer stands for.
+# Less direct concepts of words in answers are not indexed.
 LEAST_BODY_WEIGHT = 0.8
 
 
 @dataclass(frozen=True, slots=True)
-class Meant:
+class ContentWord:
     """A word that carries meaning, and its terms by how directly it stands for them."""
 
     word: Word
     terms: Mapping[str, float]
 
 
-def read_words(text: str, language: Language | None, most: int) -> list[Meant]:
+def read_words(text: str, language: Language | None, most: int) -> list[ContentWord]:
     """The words of a text that carry meaning, in their order."""
     words = split_words(text, language, most)
     concepts = lexicon.load().list_concepts(words, detect(text) or language)
     return [
-        Meant(word, {_stem_term(word): 1.0} | found)
+        ContentWord(word, {_stem_term(word): 1.0} | found)
         for word, found in zip(words, concepts, strict=True)
         if not word.is_stop
     ]
 
 
 def _stem_term(word: Word) -> str:
-    """Not to be confused with concepts."""
+    """Marked, so that it differs from a concept."""
     return f"={word.stem}"
 
 
@@ -59,9 +59,9 @@ def place_terms(entry: Entry, language: Language | None) -> dict[str, int]:
     return places
 
 
-def _place(places: dict[str, int], words: Sequence[Meant], base: int, least: float) -> None:
-    for meant in words:
-        for term, weight in meant.terms.items():
+def _place(places: dict[str, int], words: Sequence[ContentWord], base: int, least: float) -> None:
+    for content_word in words:
+        for term, weight in content_word.terms.items():
             if weight >= least:
                 place = base + grade(weight)
                 places[term] = min(place, places.get(term, place))
