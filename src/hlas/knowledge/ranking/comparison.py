@@ -14,7 +14,7 @@ from hlas.knowledge.ranking.typos import correct
 
 MOST_QUESTION_WORDS = 60
 # Read for the quick count of common terms, rare words first: large knowledge costs no more.
-MOST_POSTINGS = 4000
+MOST_POSTINGS = 2500
 # Heads of an entry that are compared, in words.
 MOST_COMPARED_WORDS = 120
 # Of a word that was corrected, and of words in the body of an entry.
@@ -65,7 +65,7 @@ class Question:
         self._rarity = rarity
         spoken = detect(text) or language
         self._language = spoken
-        distinct = {one.word.stem: one for one in read_words(text, language, MOST_QUESTION_WORDS)}
+        distinct = {one.word.stem: one for one in read_words(text, spoken, MOST_QUESTION_WORDS)}
         self.words: list[Asking] = []
         for meant in list(distinct.values())[:MOST_WORDS]:
             found, certainty = self._spell(meant, spoken, forms)

@@ -8,7 +8,7 @@ from hlas.knowledge.language import Language, detect, fold
 from hlas.knowledge.ranking import lexicon
 from hlas.knowledge.ranking.meaning import split_pieces
 from hlas.knowledge.ranking.postings import IN_BODY, grade
-from hlas.knowledge.ranking.words import Word, split_words
+from hlas.knowledge.ranking.words import Word, split_spoken
 
 MOST_HEAD_WORDS = 120
 MOST_PIECE_WORDS = 160
@@ -28,8 +28,8 @@ class Meant:
 
 def read_words(text: str, language: Language | None, most: int) -> list[Meant]:
     """The words of a text that carry meaning, in their order."""
-    words = split_words(text, language, most)
-    concepts = lexicon.load().list_concepts(words, detect(text) or language)
+    words = split_spoken(text, language, most)
+    concepts = lexicon.load().list_concepts(words, language)
     return [
         Meant(word, {_stem_term(word): 1.0} | found)
         for word, found in zip(words, concepts, strict=True)
@@ -68,7 +68,7 @@ def _place(places: dict[str, int], words: Sequence[Meant], base: int, least: flo
 def list_forms(entry: Entry, language: Language | None) -> Iterator[str]:
     """The words of an entry's head, as a visitor may misspell them."""
     for head in (entry.question, *entry.wordings, *entry.keywords):
-        for word in split_words(head, language, MOST_HEAD_WORDS):
+        for word in split_spoken(head, language, MOST_HEAD_WORDS):
             if not word.is_stop:
                 yield word.folded
 
