@@ -279,7 +279,7 @@ class ConversationNotFound(HlasError):
 
 
 class MessageNotFound(HlasError):
-    """The conversation of this token has no such answer."""
+    """The conversation of this token has no answer with this id."""
 
     status = 404
     code = "message_not_found"

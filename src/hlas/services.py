@@ -24,12 +24,13 @@ from hlas.conversations.live import (
 )
 from hlas.conversations.live import CONNECTIONS as LIVE_CONNECTIONS
 from hlas.errors import HlasError, Unavailable
+from hlas.http.body import Uploads
 from hlas.http.gate import OVERRIDES_SECONDS, Gate
 from hlas.http.streams import OpenStreams
 from hlas.knowledge.embedding.supervisor import Supervisor
 from hlas.knowledge.embedding.vectors import TICK_SECONDS as VECTORS_SECONDS
 from hlas.knowledge.embedding.vectors import VectorMaker
-from hlas.knowledge.imports.reading import Desk
+from hlas.knowledge.imports.reading import SourceReader
 from hlas.limits import Limiter, MemoryLimiter
 from hlas.observe.incidents import Watch
 from hlas.observe.metrics import SHARE_SECONDS, Metrics
@@ -86,7 +87,8 @@ class Services:
         self.vault = Vault.from_settings(settings)
         # Connects when it is used first.
         self.outbound = OutboundClient.from_settings(settings)
-        self.import_desk = Desk(settings.outbound_private_hosts)
+        self.uploads = Uploads()
+        self.source_reader = SourceReader(settings.outbound_private_hosts)
         self.limiter = self._make_limiter()
         self.gate = Gate(settings, self.limiter, self.metrics)
         self.readiness = Shared(self._is_ready)

@@ -56,7 +56,7 @@ def test_suggestions() -> None:
     # A sure answer to one of two messages has none.
     assert answer(Decision((HOURS,)), Decision(suggestions=(PRICE,))).suggestions == ()
     finding = Finding("", Decision((HOURS,), (PRICE,)), (HOURS, PRICE, PAGE))
-    assert [finding.use_of(one) for one in finding.matches] == ["sure", "offered", "not sent"]
+    assert [finding.find_use(one) for one in finding.matches] == ["sure", "offered", "not sent"]
 
 
 def test_small_talk() -> None:

@@ -12,8 +12,8 @@ import pytest_asyncio
 from factories import Live, Site, make_site
 from hlas.agent import Question, knowledge
 from hlas.agent.agent_settings import DEFAULTS
-from hlas.agent.passages import CONFIDENCE, find_url, make_passage
-from hlas.agent.prompts import LONGEST_URL, MOST_PASSAGES, RULES, Passage
+from hlas.agent.passages import CONFIDENCE, MOST_FOR_A_TEXT, find_url, make_passage
+from hlas.agent.prompts import LONGEST_URL, RULES, Passage
 from hlas.agent.ranker import CONNECTIONS, Ranker
 from hlas.agent.tools import products
 from hlas.agent.tools.products import Product
@@ -119,20 +119,20 @@ async def test_a_passage_links_to_its_page(
 async def test_what_the_model_was_not_shown_is_no_source(
     shop: Site, provider: ScriptedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The best passages are numbered, as many as the prompt has room for; a higher number is
+    """The best passages are numbered, as many as are paid for; a higher number is
     removed, and so is the host of what was left out.
     """
     found = [
         Match(f"{number}", f"What is {number}?", f"https://n{number}.example/", 0.4 + number / 100)
-        for number in range(MOST_PASSAGES + 1)
+        for number in reversed(range(MOST_FOR_A_TEXT + 1))
     ]
     monkeypatch.setattr(Index, "search", lambda *_: found)
-    text = f"repeat [{MOST_PASSAGES}] https://n1.example/ [{MOST_PASSAGES + 1}] https://n0.example/"
+    text = f"repeat [{MOST_FOR_A_TEXT}] https://n1.example/ [{MOST_FOR_A_TEXT + 1}] https://n0.example/"
     message = (await ask(shop, text)).json()["assistant_message"]
-    assert message["content"] == f"[{MOST_PASSAGES}] https://n1.example/ …"
+    assert message["content"] == f"[{MOST_FOR_A_TEXT}] https://n1.example/ …"
     [source] = message["metadata"]["sources"]
-    assert (source["number"], source["title"]) == (MOST_PASSAGES, "What is 1?")
-    assert provider.requests[0]["messages"][-1]["content"].count("\nTitle: ") == MOST_PASSAGES
+    assert (source["number"], source["title"]) == (MOST_FOR_A_TEXT, "What is 1?")
+    assert provider.requests[0]["messages"][-1]["content"].count("\nTitle: ") == MOST_FOR_A_TEXT
     assert len(provider.requests) == 1
 
 

@@ -138,7 +138,7 @@ async def test_answer_from_knowledge(visitor: Visitor, operators: Database) -> N
     """The answer is stored as the assistant's message, and says which entry it comes from."""
     await visitor.say("hello")
     await visitor.reply()
-    await visitor.say("where is my bill?")
+    await visitor.say("Where can I find my invoice?")
     written = await visitor.reply()
     message = (await visitor.history())[-1]
     entry = (await entries.list_entries(operators, UUID(visitor.session.tenant_id)))[0]
@@ -164,7 +164,7 @@ async def test_answer_from_knowledge(visitor: Visitor, operators: Database) -> N
 
 async def test_quick_questions(visitor: Visitor) -> None:
     """Edge case 58: whatever the timing, every one of several quick questions is answered."""
-    questions = ("when are you open?", "where is my bill?", "hello")
+    questions = ("when are you open?", "Where can I find my invoice?", "hello")
     await asyncio.gather(*(visitor.say(text) for text in questions))
     # The one that was committed last is in the last answer; an earlier one may have its own.
     await visitor.reply()
@@ -226,7 +226,7 @@ async def test_replay(visitor: Visitor) -> None:
     """
     await visitor.say("when are you open?")
     first = await visitor.reply("k")
-    await visitor.say("where is my invoice?")
+    await visitor.say("Where can I find my invoice?")
     await visitor.reply()
     before = await visitor.history()
     second = await visitor.reply("k")
@@ -338,7 +338,7 @@ async def test_handed_back_without_a_word(visitor: Visitor, operators: Database)
     knowledge, agent.agent = agent.agent, Busy()
     await visitor.say("when are you open?")
     await conversations.set_handler(operators, *conversation, "human")
-    await visitor.say("where is my bill?")
+    await visitor.say("Where can I find my invoice?")
     agent.agent = knowledge
     await conversations.set_handler(operators, *conversation, "agent")
     visitor.parts.live.touch(session.tenant_id, session.conversation_id)
@@ -353,7 +353,7 @@ async def test_answered_by_a_person(visitor: Visitor, operators: Database) -> No
     session = visitor.session
     conversation = UUID(session.tenant_id), UUID(session.conversation_id)
     await conversations.set_handler(operators, *conversation, "human")
-    await visitor.say("where is my bill?")
+    await visitor.say("Where can I find my invoice?")
     answer = NewMessage(text="Here it is.")
     await messages.create_as_operator(
         visitor.parts.writer, session.tenant_id, session.conversation_id, answer, None

@@ -94,8 +94,8 @@ async def test_files(database_url: str, operators: Database, tmp_path: Path) -> 
         "  + answer   Where?\n"
         "             Here.\n"
     )
-    assert (await shell.answer("n", "import", *files)).code == 1
-    shown = await shell.run("import", *files, "--json")
+    assert (await shell.answer("n", "import", files[0])).code == 1
+    shown = await shell.run("import", files[0], "--json")
     assert (shown.code, orjson.loads(shown.out)["saved"]) == (1, False)
     assert await count_all(operators, shop) == (0, 0)
     saved = await shell.answer("y", "import", *files)

@@ -21,8 +21,8 @@ from hlas.agent.evaluation import CaseResult, evaluate, read_cases, read_names
 from hlas.knowledge import entries
 from hlas.knowledge.entries import Entry
 from hlas.knowledge.ranking import Meaning
-from hlas.knowledge.ranking.lexicon import to_english
-from hlas.knowledge.ranking.meaning import texts_of
+from hlas.knowledge.ranking.lexicon import translate
+from hlas.knowledge.ranking.meaning import list_texts
 from hlas.store.db import Database
 
 SETS = Path(__file__).parent / "answers"
@@ -57,11 +57,11 @@ class InProcess:
 
         matrix = self._matrices[tenant_id] = self._make()
         for one in stored:
-            rows = [self._embed(text, is_question=False) for text in texts_of(one.entry)]
+            rows = [self._embed(text, is_question=False) for text in list_texts(one.entry)]
             matrix.put([str(one.id)], [len(rows)], np.stack(rows))
 
     async def compare(self, tenant_id: str, text: str) -> Meaning | None:
-        found = self._matrices[tenant_id].search(self._embed(to_english(text), is_question=True))
+        found = self._matrices[tenant_id].search(self._embed(translate(text), is_question=True))
         return dict(zip(*found, strict=True))
 
 

@@ -9,7 +9,7 @@ from hlas.agent.knowledge import Finding, compose
 from hlas.knowledge.entries import Entry
 from hlas.knowledge.language import Language, detect
 from hlas.knowledge.ranking import Decision, Match, SmallTalk, confidence
-from hlas.knowledge.ranking.confidence import Limits
+from hlas.knowledge.ranking.confidence import Thresholds
 from hlas.knowledge.ranking.decision import decide, is_follow_up, split_parts
 from hlas.knowledge.ranking.index import Index
 from hlas.knowledge.ranking.small_talk import LONGEST_CHARACTERS, find_small_talk
@@ -78,8 +78,8 @@ async def test_follow_up() -> None:
     decision = await decide_about("a jak rychle?", "Kolik stojí doprava?")
     assert decision.is_follow_up
     assert list_ids(decision.matches or decision.suggestions)[0] == "price"
-    limits = replace(confidence.load().limits, follow_up=0.5)
-    sent = await decide(make_search(), "a jak rychle?", "cs", "Kolik stojí doprava?", limits)
+    thresholds = replace(confidence.load().thresholds, follow_up=0.5)
+    sent = await decide(make_search(), "a jak rychle?", "cs", "Kolik stojí doprava?", thresholds)
     said = compose([Finding("", sent)], "cs")
     assert (said.text or "").startswith("K dotazu „Kolik stojí doprava?“:")
     # A short question is one of its own if it refers to nothing.
@@ -178,18 +178,18 @@ async def test_small_talk_is_met() -> None:
     assert (decision.small_talk, list_ids(decision.matches)) == (None, ["robot"])
 
 
-async def test_limits() -> None:
-    """From the limits on an entry is sent or offered, below them it is not."""
+async def test_thresholds() -> None:
+    """From the thresholds on an entry is sent or offered, below them it is not."""
     match = Match("1", "What?", "That.", 0.5)
 
     async def search(_: str) -> list[Match]:
         return [match]
 
-    async def try_limits(sure: float, offered: float) -> Decision:
-        return await decide(search, "price list", "en", None, Limits(sure, 1.0, 1.0, offered))
+    async def try_thresholds(sure: float, offered: float) -> Decision:
+        return await decide(search, "price list", "en", None, Thresholds(sure, 1.0, 1.0, offered))
 
-    assert await try_limits(0.5, 0.1) == Decision((match,), confidence=0.5)
-    assert await try_limits(0.51, 0.5) == Decision((), (match,), confidence=0.5)
-    assert await try_limits(0.51, 0.51) == Decision(confidence=0.5)
-    limits = confidence.load().limits
-    assert 0 < limits.offered < limits.sure < 1
+    assert await try_thresholds(0.5, 0.1) == Decision((match,), confidence=0.5)
+    assert await try_thresholds(0.51, 0.5) == Decision((), (match,), confidence=0.5)
+    assert await try_thresholds(0.51, 0.51) == Decision(confidence=0.5)
+    thresholds = confidence.load().thresholds
+    assert 0 < thresholds.offered < thresholds.sure < 1

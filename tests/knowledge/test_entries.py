@@ -23,7 +23,7 @@ from hlas.store.db import Database, connect
 from hlas.store.logins import APPLICATION, OPERATOR, Logins
 from hlas.tenants import tenants
 
-SURE = confidence.load().limits.sure
+SURE = confidence.load().thresholds.sure
 ENTRIES = [Entry("When are you open?", "From 9 to 17."), Entry("Where are you?", "On the square.")]
 
 

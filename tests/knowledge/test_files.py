@@ -1,12 +1,13 @@
 """Knowledge files: what is parsed, and how errors are reported."""
 
+import csv
 from pathlib import Path
 
 import pytest
 
 from hlas.demo import tenant as demo
 from hlas.knowledge.entries import Entry, KnowledgeError
-from hlas.knowledge.files import parse, read
+from hlas.knowledge.files import export, parse, read
 
 MARKDOWN = """# Our questions
 An introduction for people.
@@ -104,12 +105,18 @@ def test_csv(separator: str) -> None:
         (
             "a.csv",
             "question,answer,tags\na,b,c\n",
-            "a.csv, line 1: unknown column 'tags'; there are question, answer, keywords, language",
+            (
+                "a.csv, line 1: unknown column 'tags'; there are question, answer, keywords, "
+                "language, kind, wordings, url"
+            ),
         ),
         (
             "a.csv",
             "question,answer,answer\na,b,c\n",
-            "a.csv, line 1: a column twice; there are question, answer, keywords, language",
+            (
+                "a.csv, line 1: a column twice; there are question, answer, keywords, "
+                "language, kind, wordings, url"
+            ),
         ),
         ("a.csv", 'question,answer\n"a\nb",c\nd,\n', "a.csv, line 4: the answer is empty"),
         (
@@ -145,3 +152,15 @@ def test_demo_entries() -> None:
     languages = [entry.language for entry in demo.read_entries()]
     assert languages.count("cs") == languages.count("en") == 12
     assert all(entry.keywords for entry in demo.read_entries())
+
+
+@pytest.mark.parametrize("first", ["=", "+", "-", "@", "'=", "\uff1d"])
+def test_formulas(first: str) -> None:
+    """A spreadsheet that opens an export runs nothing that others have written; it imports back."""
+    text = f'{first}HYPERLINK("https://evil.example")'
+    entry = Entry(text, text, (text[:20],), wordings=(text,))
+    exported = export([entry], "csv")
+    header, *rows = csv.reader(exported.splitlines())
+    assert all(cell[0] not in "=+-@\uff1d" for row in rows for cell in row if cell)
+    assert parse("a.csv", exported.encode()) == [entry]
+    assert len(header) == 7

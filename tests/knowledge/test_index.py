@@ -6,7 +6,7 @@ import pytest
 
 from hlas.demo import tenant as demo
 from hlas.knowledge.entries import Entry
-from hlas.knowledge.ranking import Match
+from hlas.knowledge.ranking import Match, comparison
 from hlas.knowledge.ranking.index import MATCHES, Index
 from hlas.knowledge.ranking.postings import Postings
 from hlas.knowledge.ranking.typos import correct
@@ -47,10 +47,13 @@ def test_changes_leave_no_trace() -> None:
     assert (index._forms, index._heads) == ({}, {})
 
 
-def test_own_question_among_thousands() -> None:
-    """An entry is found by its question or wording, however many entries share all its words."""
+def test_own_question_among_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An entry is found by its question or wording, however many entries share all its words, also
+    where they are too many to be read.
+    """
     index = Index()
-    for number in range(3000):
+    monkeypatch.setattr(comparison, "MOST_POSTINGS", 400)
+    for number in range(300):
         index.put(str(number), Entry("Kolik stojí doprava?" + " " * number, f"{number} Kč"))
     index.put("wanted", Entry("Cena", "99 Kč", wordings=("Kolik stojí ta doprava?",)))
     found = index.search("kolik stoji TA doprava", "cs")

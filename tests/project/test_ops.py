@@ -22,6 +22,7 @@ from factories import Site
 from hlas.doctor import website
 from hlas.doctor.website import Service
 from hlas.errors import HlasError
+from hlas.knowledge.embedding.client import FAILURES
 from hlas.settings import Settings
 
 ROOT = Path(__file__).parents[2]
@@ -84,7 +85,7 @@ async def test_every_metric_exists(metrics: dict[str, set[str]]) -> None:
 
 def test_values_of_labels_exist(settings: Settings) -> None:
     """Outcomes and reasons in alerts are error codes, or values that the source counts."""
-    codes = {"created", "hit", "miss", "conflict"}
+    codes = {"created", "hit", "miss", "conflict", "skipped", "failed", *FAILURES}
     kinds = [HlasError]
     while kinds:
         kind = kinds.pop()

@@ -17,7 +17,7 @@ from tools.ranking.usual import count_usual
 from tools.ranking.vectors import Vectors
 
 from hlas.knowledge.ranking import confidence
-from hlas.knowledge.ranking.confidence import Fitted, Limits
+from hlas.knowledge.ranking.confidence import Fitted, Thresholds
 
 WEIGHTS = Path(confidence.__file__).with_name("fitted.json")
 STRANGERS = 4500
@@ -25,8 +25,8 @@ FOLDS = 6
 # How much the questions of a base count in the fit.
 SIZES = {"own": 1.0, "thousands": 0.4}
 MODES = (True, False)
-# What the limits have to keep in every mode, with room for organisations not seen. Among strangers
-# some "wrong" answers are right: organisations have entries in common.
+# What the thresholds have to keep in every mode, with room for organisations not seen. Among
+# strangers some "wrong" answers are right: organisations have entries in common.
 MOST_WRONG = {"own": 0.02, "thousands": 0.045}
 MOST_UNCOVERED = 0.09
 
@@ -55,7 +55,7 @@ def make_samples(base: Base, organisation: Organisation, key: Key) -> list[Sampl
                 Sample(
                     [one.evidence for one in candidates],
                     [one.entry_id in case.expected for one in candidates],
-                    question.asked,
+                    question.features,
                     key.is_semantic,
                     SIZES[key.size],
                 )
@@ -85,25 +85,25 @@ def search_all(
         base.index.fitted = fitted
         searches = Searches(base, is_semantic=is_semantic)
         for case in organisation.cases:
-            # Whatever the limits are, nothing else is searched.
-            for limits in (NEVER, ALWAYS):
-                searches.judge(case, limits)
+            # Whatever the thresholds are, nothing else is searched.
+            for thresholds in (NEVER, ALWAYS):
+                searches.judge(case, thresholds)
         found[Key(organisation.name, size, is_semantic)] = searches
     return found
 
 
-NEVER = Limits(2.0, 2.0, 2.0, 0.0)
-ALWAYS = Limits(0.0, 0.0, 0.0, 0.0)
+NEVER = Thresholds(2.0, 2.0, 2.0, 0.0)
+ALWAYS = Thresholds(0.0, 0.0, 0.0, 0.0)
 
 
 def judge_all(
-    organisations: Sequence[Organisation], searches: dict[Key, Searches], limits: Limits
+    organisations: Sequence[Organisation], searches: dict[Key, Searches], thresholds: Thresholds
 ) -> dict[tuple[str, bool], list[Outcome]]:
     cases = {one.name: one.cases for one in organisations}
     outcomes: dict[tuple[str, bool], list[Outcome]] = defaultdict(list)
     for key, found in searches.items():
         outcomes[key.size, key.is_semantic] += [
-            found.judge(case, limits) for case in cases[key.organisation]
+            found.judge(case, thresholds) for case in cases[key.organisation]
         ]
     return outcomes
 
@@ -124,29 +124,31 @@ def keeps_bounds(outcomes: dict[tuple[str, bool], list[Outcome]]) -> bool:
     )
 
 
-def choose_limits(organisations: Sequence[Organisation], searches: dict[Key, Searches]) -> Limits:
+def choose_thresholds(
+    organisations: Sequence[Organisation], searches: dict[Key, Searches]
+) -> Thresholds:
     """One after the other, the lowest that keep the bounds."""
-    limits = NEVER
+    thresholds = NEVER
     for name in ("sure", "follow_up", "topic"):
         for value in np.arange(0.3, 1.0, 0.02):
-            tried = replace(limits, **{name: round(float(value), 2)})
+            tried = replace(thresholds, **{name: round(float(value), 2)})
             if keeps_bounds(judge_all(organisations, searches, tried)):
-                limits = tried
+                thresholds = tried
                 break
-    found = count_found(organisations, searches, limits)
+    found = count_found(organisations, searches, thresholds)
     for value in OFFERED:
-        tried = replace(limits, offered=value)
+        tried = replace(thresholds, offered=value)
         now = count_found(organisations, searches, tried)
         if all(now[base] >= found[base] - MOST_LOST for base in found):
-            limits = tried
-    return limits
+            thresholds = tried
+    return thresholds
 
 
 def count_found(
-    organisations: Sequence[Organisation], searches: dict[Key, Searches], limits: Limits
+    organisations: Sequence[Organisation], searches: dict[Key, Searches], thresholds: Thresholds
 ) -> dict[tuple[str, bool], float]:
     """The shares of right or offered entries."""
-    outcomes = judge_all(organisations, searches, limits)
+    outcomes = judge_all(organisations, searches, thresholds)
     shares = {base: count_shares(list(filter(is_covered, some))) for base, some in outcomes.items()}
     return {base: one.get("right", 0.0) + one.get("offered", 0.0) for base, one in shares.items()}
 
@@ -209,11 +211,11 @@ def main() -> None:
         for one in fold:
             searches |= search_all(one, bases[one.name], fitted)
     vectors.save()
-    limits = choose_limits(organisations, searches)
-    print_table(judge_all(organisations, searches, limits))
-    print(limits)
+    thresholds = choose_thresholds(organisations, searches)
+    print_table(judge_all(organisations, searches, thresholds))
+    print(thresholds)
     if not options.dry:
-        fitted = replace(train(organisations, bases, start), limits=limits)
+        fitted = replace(train(organisations, bases, start), thresholds=thresholds)
         WEIGHTS.write_bytes(orjson.dumps(round_numbers(asdict(fitted)), option=orjson.OPT_INDENT_2))
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hlas.knowledge.ranking import confidence
-from hlas.knowledge.ranking.confidence import Asked, Evidence, Model
+from hlas.knowledge.ranking.confidence import Evidence, Model, QuestionFeatures
 
 RANKING_PENALTY = 2.0
 CONFIDENCE_PENALTY = 1.0
@@ -20,7 +20,7 @@ class Sample:
 
     evidence: Sequence[Evidence]
     is_right: Sequence[bool]
-    asked: Asked
+    question: QuestionFeatures
     is_semantic: bool
     weight: float = 1.0
 
@@ -87,7 +87,7 @@ def list_examples(sample: Sample, ranking: np.ndarray) -> list[tuple[list[float]
         (
             score,
             confidence.list_confidence_features(
-                score, other, evidence, sample.asked, is_semantic=sample.is_semantic
+                score, other, evidence, sample.question, is_semantic=sample.is_semantic
             ),
             right,
         )

@@ -9,7 +9,7 @@ from tools.ranking.data import Case
 
 from hlas.knowledge.language import Language
 from hlas.knowledge.ranking import Decision, Match
-from hlas.knowledge.ranking.confidence import Limits
+from hlas.knowledge.ranking.confidence import Thresholds
 from hlas.knowledge.ranking.decision import decide
 
 SMALL_TALK = "smalltalk"
@@ -24,7 +24,7 @@ class Outcome:
 
 
 class Searches:
-    """Remembers what was found, because limits are tried one after the other."""
+    """Remembers what was found, because thresholds are tried one after the other."""
 
     def __init__(self, base: Base, *, is_semantic: bool) -> None:
         self._base = base
@@ -38,11 +38,11 @@ class Searches:
             self._known[key] = self._base.index.search(text, language, meaning)
         return self._known[key]
 
-    def judge(self, case: Case, limits: Limits) -> Outcome:
+    def judge(self, case: Case, thresholds: Thresholds) -> Outcome:
         async def search(text: str) -> list[Match]:
             return self.find(text, case.language)
 
-        decision = _run(decide(search, case.text, case.language, case.previous, limits))
+        decision = _run(decide(search, case.text, case.language, case.previous, thresholds))
         return Outcome(case, find_verdict(case, decision, self._base.own))
 
 

@@ -9,8 +9,8 @@ from hlas.knowledge.embedding.matrices import Matrix
 from hlas.knowledge.embedding.model import Model, load_model
 from hlas.knowledge.entries import Entry
 from hlas.knowledge.ranking import Meaning
-from hlas.knowledge.ranking.lexicon import to_english
-from hlas.knowledge.ranking.meaning import texts_of
+from hlas.knowledge.ranking.lexicon import translate
+from hlas.knowledge.ranking.meaning import list_texts
 
 CACHE = Path(__file__).parent / ".cache" / "vectors.npz"
 
@@ -39,7 +39,7 @@ class Vectors:
     def embed_entry(self, entry: Entry) -> np.ndarray:
         """The first row is that of its question."""
         if entry not in self._entries:
-            self._entries[entry] = np.stack([self.embed(text) for text in texts_of(entry)])
+            self._entries[entry] = np.stack([self.embed(text) for text in list_texts(entry)])
         return self._entries[entry]
 
     def save(self) -> None:
@@ -62,6 +62,6 @@ class Meanings:
 
     def compare(self, text: str) -> Meaning:
         if text not in self._known:
-            ids, scores = self._matrix.search(self._vectors.embed(to_english(text)))
+            ids, scores = self._matrix.search(self._vectors.embed(translate(text)))
             self._known[text] = dict(zip(ids, scores, strict=True))
         return self._known[text]

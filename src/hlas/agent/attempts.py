@@ -26,7 +26,7 @@ from hlas.agent.agent_settings import Assignment
 from hlas.agent.filter.guard import CanaryTripped, Guard
 from hlas.agent.knowledge import Finding, is_pleasantry, look_up_all
 from hlas.agent.money.spend import BudgetUsedUp, Ledger, Payer, Reservation
-from hlas.agent.passages import is_relevant, make_passage
+from hlas.agent.passages import MOST_FOR_A_TEXT, is_relevant, make_passage
 from hlas.agent.prompts import MOST_PASSAGES, Passage, Turn
 from hlas.agent.providers import chat
 from hlas.agent.providers.chat import ChatClient, Completion, ModelError, Tokens, ToolCall
@@ -178,7 +178,9 @@ class Attempt:
         self.findings = await look_up_all(self._means.ranker, self._question)
         if is_pleasantry(self.findings) and not self._is_decision:
             raise GiveUp(None)
-        matches = [match for finding in self.findings for match in finding.matches]
+        matches = [
+            match for finding in self.findings for match in finding.matches[:MOST_FOR_A_TEXT]
+        ]
         matches.sort(key=lambda match: -match.confidence)
         self._confidence = max((match.confidence for match in matches), default=0.0)
         found: dict[str, Match] = {}

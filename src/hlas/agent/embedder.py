@@ -17,16 +17,16 @@ from hlas.knowledge.embedding.embedders import ENDPOINT_SECONDS, BadText, Model,
 from hlas.store.db import Database
 from hlas.store.vault import Vault
 
-# Of the texts of one entry.
+# The time limit for the texts of one entry.
 ENTRY_SECONDS = 30.0
-# A model that is changed is noticed after so long.
+# A changed model is noticed after this time.
 REMEMBER_SECONDS = 30.0
 # Refused because of what the text is, not because of who asks or how often.
 BAD_TEXT = frozenset({"status_400", "status_413", "status_422"})
 
 
 class EndpointEmbedder:
-    """Questions and entries cost the tenant whose they are."""
+    """Each tenant pays for its own questions and entries."""
 
     seconds = ENDPOINT_SECONDS
 
@@ -104,7 +104,7 @@ class EndpointEmbedder:
                 if is_released
                 else self._ledger.settle(reservation, provider, tokens)
             )
-            # What is never settled counts in full.
+            # A reservation that is never settled counts in full.
             with suppress(HlasError):
                 await asyncio.shield(asyncio.ensure_future(settling))
         return embedded.vectors

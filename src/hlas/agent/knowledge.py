@@ -34,7 +34,7 @@ class Finding:
     # All that was found on the way, best first.
     matches: tuple[Match, ...] = ()
 
-    def use_of(self, match: Match) -> Use:
+    def find_use(self, match: Match) -> Use:
         if any(one.entry_id == match.entry_id for one in self.decision.matches):
             return "sure"
         offered = any(one.entry_id == match.entry_id for one in self.decision.suggestions)

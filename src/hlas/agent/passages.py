@@ -5,7 +5,9 @@ from hlas.agent.prompts import LONGEST_URL, Passage
 from hlas.knowledge.ranking import Match, confidence
 
 # A model reads what a visitor would be offered; less likely entries would only mislead it.
-CONFIDENCE = confidence.load().limits.offered
+CONFIDENCE = confidence.load().thresholds.offered
+# Each passage is paid for with every request, and the fifth rarely answers.
+MOST_FOR_A_TEXT = 5
 
 
 def is_relevant(match: Match) -> bool:

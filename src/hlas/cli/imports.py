@@ -17,9 +17,9 @@ from hlas.cli.database import AsJson, show, with_operators
 from hlas.errors import TenantError
 from hlas.knowledge import entries, files
 from hlas.knowledge.entries import Entry, KnowledgeError
-from hlas.knowledge.files import SUFFIXES
-from hlas.knowledge.imports import Limits, reading, refresh, sources
-from hlas.knowledge.imports.documents import LARGEST_FILE
+from hlas.knowledge.files import OWN_SUFFIXES
+from hlas.knowledge.imports import CrawlLimits, reading, refresh, sources
+from hlas.knowledge.imports.documents import LARGEST_DOCUMENT
 from hlas.knowledge.imports.preview import DEFAULT, Preview, State
 from hlas.knowledge.imports.reading import Job, Reading
 from hlas.knowledge.imports.refresh import Refreshed
@@ -98,7 +98,7 @@ def import_sources(
     if replace:
         raise TenantError("--replace is for Markdown and CSV files")
     jobs = [_make_job(one, language) for one in places]
-    jobs += [Job("site", one, language, Limits(pages=pages)) for one in sites]
+    jobs += [Job("site", one, language, CrawlLimits(pages=pages)) for one in sites]
     _import_jobs(jobs, tenant, yes=yes, as_json=as_json)
     return None
 
@@ -109,7 +109,7 @@ def _is_url(place: str) -> bool:
 
 def _is_own(place: str) -> bool:
     """Markdown and CSV; a name without a suffix is Markdown, too."""
-    return not _is_url(place) and Path(place).suffix.lower() in {*SUFFIXES, ".markdown", ""}
+    return not _is_url(place) and Path(place).suffix.lower() in {*OWN_SUFFIXES, ".markdown", ""}
 
 
 def _make_job(place: str, language: Language | None) -> Job:
@@ -205,11 +205,11 @@ async def _read(job: Job, private_hosts: tuple[str, ...]) -> Reading:
 def _read_file(path: Path) -> bytes:
     try:
         with path.open("rb") as file:
-            data = file.read(LARGEST_FILE + 1)
+            data = file.read(LARGEST_DOCUMENT + 1)
     except OSError as error:
         raise KnowledgeError(f"{path}: {error.strerror or error}") from None
-    if len(data) > LARGEST_FILE:
-        raise KnowledgeError(f"{path}: larger than {LARGEST_FILE // 2**20} MB")
+    if len(data) > LARGEST_DOCUMENT:
+        raise KnowledgeError(f"{path}: larger than {LARGEST_DOCUMENT // 2**20} MB")
     return data
 
 

@@ -27,7 +27,7 @@ knowledge.command("remove-source")(imports.remove_source)
 knowledge.add_typer(unanswered, name="unanswered")
 
 Named = Annotated[str | None, typer.Argument(metavar="SLUG", help="The tenant's slug.")]
-Same = Annotated[str | None, typer.Option(metavar="SLUG", help="The same.")]
+Same = Annotated[str | None, typer.Option(metavar="SLUG", help="The same as SLUG.")]
 
 
 def _choose_tenant(slug: str | None, tenant: str | None, command: str) -> str:

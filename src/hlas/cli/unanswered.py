@@ -27,7 +27,7 @@ MOST_GROUPS = 50
 Id = Annotated[str, typer.Argument(metavar="ID", help="The group's id in the list.")]
 Wording = Annotated[
     str | None,
-    typer.Option(metavar="TEXT", help="A better wording, saved before those of the visitors."),
+    typer.Option(metavar="TEXT", help="A better wording; it comes before those of the visitors."),
 ]
 
 
@@ -65,7 +65,7 @@ def _count(group: Group) -> str:
 
 @unanswered.command("list")
 def list_unanswered(tenant: Tenant, *, as_json: AsJson = False) -> None:
-    """List what visitors asked in vain, grouped by likeness: most frequent and recent first."""
+    """List unanswered questions in groups of similar ones, most frequent and recent first."""
 
     async def work(operators: Database) -> Page:
         tenant_id = await find_tenant_id(operators, tenant)

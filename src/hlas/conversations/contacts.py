@@ -15,14 +15,14 @@ from hlas.visitors.tokens import Session
 
 queries = Queries.beside(__file__)
 
-# No character with a meaning in the header of an e-mail.
+# Without characters that have a meaning in e-mail headers.
 _ATOM = r"""[^\s@<>()\[\],;:\\"]"""
 _EMAIL = rf"^{_ATOM}{{1,64}}@{_ATOM}+\.{_ATOM}+$"
 _PHONE = r"^\+?[0-9](?:[ ()./-]{0,3}[0-9]){2,19}$"
 
 
 def _tidy(value: object) -> object:
-    """One line without invisible characters; a blank one was not given."""
+    """One line without invisible characters; a blank value counts as missing."""
     if not isinstance(value, str):
         return value
     visible = "".join(one if one.isprintable() else " " for one in value)

@@ -29,7 +29,7 @@ from hlas.conversations.readers import (
 )
 from hlas.conversations.runs import Run
 from hlas.conversations.speeches import Speech
-from hlas.conversations.topics import Topic, take_oldest
+from hlas.conversations.topics import Topic, take_oldest, take_turns
 from hlas.store.db import Database, Queries, Row, columns
 
 queries = Queries.beside(__file__)
@@ -339,9 +339,10 @@ class Live:
                 self.leave(reader)
         readers = self._list_readers()
         silent = [reader for reader in readers if reader.is_silent]
-        for reader in take_oldest(silent, len(readers), lambda reader: reader.written_at):
+        oldest = take_oldest(silent, len(readers), lambda reader: reader.written_at)
+        async for reader in take_turns(oldest):
             reader.keep_alive()
-        self._look_again()
+        await self._look_again()
         # Last: tokens expire even if the database is away, which the supervisor reports.
         await self._end_refused()
 
@@ -366,11 +367,12 @@ class Live:
             if follower.tenant_id not in generations or follower.digest not in valid:
                 follower.end()
 
-    def _look_again(self) -> None:
+    async def _look_again(self) -> None:
         """A change may have gone unnoticed, as when a worker died before it could publish it."""
         old = time.monotonic() - KEEP_ALIVE_SECONDS
         due = [(key, topic) for key, topic in self._topics.items() if topic.checked_at < old]
-        for key, topic in take_oldest(due, len(self._topics), lambda one: one[1].checked_at):
+        oldest = take_oldest(due, len(self._topics), lambda one: one[1].checked_at)
+        async for key, topic in take_turns(oldest):
             topic.checked_at = time.monotonic()
             self.notice(key)
 

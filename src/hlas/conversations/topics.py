@@ -1,8 +1,9 @@
 """Who follows a conversation on a worker, and from where it is read for them."""
 
+import asyncio
 import heapq
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from typing import TypeVar
 
 from hlas.conversations.readers import Progress, Reader, Snapshot
@@ -10,8 +11,11 @@ from hlas.conversations.readers import Progress, Reader, Snapshot
 # A reader that is behind gets one page at a time, and all such readers of a conversation together
 # one page in this time, besides the first page of each: opening a stream counts as a read.
 PAGE_SECONDS = 0.2
+# Streams that are kept alive, or read again, before other work gets its turn.
+STREAMS_PER_TURN = 20
 
 Due = TypeVar("Due")
+Item = TypeVar("Item")
 
 
 class Topic:
@@ -79,3 +83,11 @@ class Topic:
 def take_oldest(due: list[Due], total: int, age: Callable[[Due], float]) -> list[Due]:
     """Streams that were opened together are not served all at once again and again."""
     return heapq.nsmallest(total // 10 + 50, due, key=age)
+
+
+async def take_turns(items: Iterable[Item]) -> AsyncIterator[Item]:
+    """Let messages through between a few of many streams."""
+    for number, item in enumerate(items, start=1):
+        yield item
+        if number % STREAMS_PER_TURN == 0:
+            await asyncio.sleep(0)

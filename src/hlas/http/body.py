@@ -1,9 +1,10 @@
 """Request bodies: capped before they are read and while they are read, plain JSON only."""
 
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 
-from hlas.errors import PayloadTooLarge, RequestTimeout, UnsupportedMediaType
+from hlas.errors import ImportBusy, PayloadTooLarge, RequestTimeout, UnsupportedMediaType
 from hlas.http.request import Receive, Request
 
 # Pages of ours send forms, in which one byte may take three.
@@ -16,6 +17,8 @@ BODILESS = frozenset({"GET", "HEAD", "OPTIONS"})
 UPLOADS = re.compile(r"/(?:admin|console)/tenants/[^/]+/knowledge/(?:preview|import)")
 LARGEST_FILE = 10 * 2**20
 LARGEST_UPLOAD = 15 * 2**20
+# In a worker: each may take a minute to arrive, and as much memory as it is large.
+MOST_UPLOADS = 8
 
 
 def check(request: Request, largest: int) -> None:
@@ -46,6 +49,27 @@ def has_files(request: Request) -> bool:
         and types[0].partition(";")[0].strip().lower() == FILES
         and UPLOADS.fullmatch(request.path) is not None
     )
+
+
+class Uploads:
+    """The uploads that a worker is reading: one of an administrator, few in all."""
+
+    def __init__(self) -> None:
+        self._administrators: set[str] = set()
+
+    @contextmanager
+    def admit(self, request: Request, administrator_id: str) -> Iterator[None]:
+        """Keep a place while a body is read; only uploads need one."""
+        if not UPLOADS.fullmatch(request.path):
+            yield
+            return
+        if administrator_id in self._administrators or len(self._administrators) >= MOST_UPLOADS:
+            raise ImportBusy
+        self._administrators.add(administrator_id)
+        try:
+            yield
+        finally:
+            self._administrators.discard(administrator_id)
 
 
 def _find_largest(request: Request, largest: int) -> int:

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
 from datetime import datetime
-from typing import Literal, Self, TypeAlias
+from typing import Any, Literal, Self, TypeAlias
 from uuid import UUID
 
 import asyncpg
@@ -52,6 +52,24 @@ class Entry:
     wordings: tuple[str, ...] = ()
     # The page it was taken from.
     url: str = ""
+
+    @classmethod
+    def from_row(cls, row: Row) -> Self:
+        return cls(
+            row["question"],
+            row["answer"],
+            tuple(row["keywords"]),
+            row["language"],
+            row["kind"],
+            tuple(row["wordings"]),
+            row["url"],
+        )
+
+    @classmethod
+    def from_json(cls, given: dict[str, Any]) -> Self:
+        """As `asdict` and JSON wrote it."""
+        lists = {name: tuple(given[name]) for name in ("keywords", "wordings")}
+        return cls(**{**given, **lists})
 
     def count_characters(self) -> int:
         return sum(map(len, (self.question, self.answer, *self.keywords, *self.wordings)))

@@ -24,7 +24,7 @@ from hlas.outbound.destinations import Destination
 
 COLUMNS = ("question", "answer", "keywords", "language", "kind", "wordings", "url")
 KINDS: tuple[Kind, ...] = get_args(Kind)
-SUFFIXES = (".md", ".csv")
+OWN_SUFFIXES = (".md", ".csv")
 
 Format: TypeAlias = Literal["md", "csv"]
 
@@ -35,6 +35,9 @@ _FIELD = re.compile(r"(keywords|language|kind|also asked|url):(.*)", re.IGNORECA
 _MARK = r"(?:##(?!#)|(?:keywords|language|kind|also asked|url):|```|~~~)"
 _ESCAPED = re.compile(rf"^(\s*)\\(\\*{_MARK})", re.IGNORECASE)
 _LINE_BREAK = re.compile(r"\r\n|\r|\n")
+# Spreadsheets run cells that begin so, and visitors or websites may have written them. Behind an
+# apostrophe they are text.
+_FORMULA = re.compile(r"'*[=+\-@\uff1d\uff0b\uff0d\uff20]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +161,7 @@ def _make_draft(name: str, line: int, columns: list[str], row: list[str]) -> Dra
             f"{name}, line {line}: {len(row)} cells where the header has {len(columns)}; "
             "put quotes around text with separators"
         )
-    cells = dict(zip(columns, (cell.strip() for cell in row), strict=True))
+    cells = dict(zip(columns, map(_restore, row), strict=True))
     return Draft(
         line,
         cells["question"],
@@ -169,6 +172,16 @@ def _make_draft(name: str, line: int, columns: list[str], row: list[str]) -> Dra
         _split(cells.get("wordings", ""), "|"),
         cells.get("url", ""),
     )
+
+
+def _disarm(cell: str) -> str:
+    return f"'{cell}" if _FORMULA.match(cell) else cell
+
+
+def _restore(cell: str) -> str:
+    """The text of a cell that may have been disarmed."""
+    text = cell.strip()
+    return text[1:] if text.startswith("'") and _FORMULA.match(text) else text
 
 
 def _find_problem(draft: Draft) -> tuple[int, str] | None:
@@ -256,17 +269,16 @@ def _export_csv(entries: Iterable[Entry]) -> str:
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(COLUMNS)
     for one in entries:
-        writer.writerow(
-            [
-                one.question,
-                one.answer,
-                _join(one.keywords, ",;", ", "),
-                one.language or "",
-                one.kind,
-                _join(one.wordings, "|", " | "),
-                one.url,
-            ]
+        cells = (
+            one.question,
+            one.answer,
+            _join(one.keywords, ",;", ", "),
+            one.language or "",
+            one.kind,
+            _join(one.wordings, "|", " | "),
+            one.url,
         )
+        writer.writerow(map(_disarm, cells))
     return text.getvalue()
 
 

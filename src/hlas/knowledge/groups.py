@@ -23,9 +23,9 @@ CANDIDATES = 50
 RAREST = 16
 # Of these, the ones that share most words are compared exactly.
 COMPARED = 8
-# Whose language is detected.
+# How many questions are sampled to detect their language.
 SAMPLE = 100
-# Other work gets its turn after so many questions.
+# Yield to other work after so many questions.
 SLICE = 25
 # What a group shows and what one change can resolve; the rest of a larger group follows.
 MOST_QUESTIONS = 200
@@ -44,7 +44,7 @@ class Question:
     text: str
     reason: Reason
     asked_at: datetime
-    # The entries that were offered or sent in vain.
+    # The entries that were offered or sent and did not help.
     entries: tuple[str, ...] = ()
 
     @property

@@ -9,7 +9,7 @@ Language: TypeAlias = Literal["cs", "en"]
 LANGUAGES: tuple[Language, ...] = get_args(Language)
 
 # Limits on the part of a question that is searched: each word is compared with many entries.
-MOST_CHARACTERS = 2000
+MOST_SEARCHED_CHARACTERS = 2000
 MOST_WORDS = 20
 LONGEST_WORD = 40
 
@@ -73,7 +73,7 @@ def detect(text: str) -> Language | None:
 
 def meaningful_words(text: str) -> list[str]:
     """The words that are not stop words, each once, at most MOST_WORDS."""
-    words = _WORD.findall(text[:MOST_CHARACTERS].lower())
+    words = _WORD.findall(text[:MOST_SEARCHED_CHARACTERS].lower())
     distinct = dict.fromkeys(word[:LONGEST_WORD] for word in words)
     kept = [word for word in distinct if len(word) > 1 and fold(word) not in STOP_WORDS]
     return kept[:MOST_WORDS]

@@ -29,7 +29,7 @@ Search: TypeAlias = Callable[[str, Language], Awaitable[list[Match]]]
 
 # Older ones wait until these are resolved.
 MOST_OPEN = 2_000
-# One more than fits into an entry: longer ones are known by it.
+# One character more than fits into an entry, to recognise texts that are too long.
 LONGEST_TEXT = groups.LONGEST_WORDING + 1
 # Groups without a suggestion are listed all the same.
 SUGGEST_SECONDS = 2.0

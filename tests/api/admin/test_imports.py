@@ -12,6 +12,7 @@ from documents import Line, make_pdf
 from factories import Live, Site, make_site
 from hlas.knowledge import entries
 from hlas.store.db import Database
+from raw_http import connect, exchange
 from websites import make_page, open_website
 
 PDF = make_pdf([[Line(60, 800, "Jak se máte?"), Line(60, 780, "Děkujeme, dobře.")]])
@@ -150,3 +151,26 @@ async def test_two_at_once(live_server: Live, site: Site, operators: Database) -
     answers = await asyncio.gather(*(ask(desk, path, upload("a.pdf", PDF)) for _ in range(3)))
     assert sorted(status for status, _ in answers) == [200, 409, 409]
     assert {body["detail"] for status, body in answers if status == 409} == {"import_busy"}
+
+
+async def test_half_sent(live_server: Live, site: Site, operators: Database) -> None:
+    """An administrator cannot fill the memory: while one upload arrives, others are refused."""
+    desk, other = [await make_desk(live_server, operators, site.slug) for _ in range(2)]
+    path = f"/tenants/{site.slug}/knowledge/preview"
+    head = (
+        f"POST /admin{path} HTTP/1.1\r\nHost: test\r\nAuthorization: Bearer {desk.key}\r\n"
+        f"Content-Type: application/json\r\nContent-Length: {14 * 2**20}\r\n\r\n"
+    ).encode()
+    _, writer = await connect(live_server.url)
+    writer.write(head + b"x" * 2**20)
+    async with asyncio.timeout(30):
+        # Until the first one has got its place.
+        while (refused := await exchange(live_server.url, head, silence=0.2)).status != 409:
+            pass
+    assert refused.json["detail"] == "import_busy"
+    assert (await ask(other, path, upload("a.pdf", PDF)))[0] == 200
+    writer.close()
+    async with asyncio.timeout(30):
+        while (answer := await ask(desk, path, upload("a.pdf", PDF)))[0] == 409:
+            pass
+    assert answer[0] == 200

@@ -56,7 +56,7 @@ async def test_nothing_is_saved_before_it_was_seen(site: Site, operators: Databa
     page = await preview(
         browser, site, help_page(), ("own.csv", b"question,answer\nNew?,Yes."), ("a.exe", b"MZ")
     )
-    for said in ("Reading help.html…", "New: 1", "Answered by another entry, stays: 1"):
+    for said in ("Reading help.html…", "New: 1", "Same question in another entry, kept: 1"):
         assert said in page, said
     assert "<strong>a.exe</strong>: Only .html" in page
     assert "Now: Mine stays." in page
@@ -71,7 +71,7 @@ async def test_nothing_is_saved_before_it_was_seen(site: Site, operators: Databa
     assert "Before: By every card." in changed
     assert "1 updated" in await save(browser, site, changed)
     same = await preview(browser, site, help_page("By none."))
-    assert "The same: 1" in same
+    assert "Unchanged: 1" in same
     assert (await questions_of(operators, site))["May I pay by card?"] == "By none."
 
 
@@ -94,7 +94,7 @@ async def test_a_page_from_its_import_to_its_removal(site: Site, operators: Data
         refresh = path_of(site, f"/sources/{source.id}/refresh")
         pages["/faq"] = help_page("By none.")[1]
         assert "0 added, 1 updated" in (await browser.post(refresh)).text
-        assert "nothing new" in (await browser.post(refresh)).text
+        assert "no changes" in (await browser.post(refresh)).text
         del pages["/faq"]
         assert "Not read:" in (await browser.post(refresh)).text
     assert len(await questions_of(operators, site)) == 2
@@ -132,7 +132,7 @@ async def test_bad_forms(
         headers={"Content-Type": "multipart/form-data; boundary=x"},
     )
     assert broken.status_code == 422
-    # More than is shown is saved all the same.
+    # More than is shown is saved all unchanged.
     monkeypatch.setattr(imports, "MOST_SHOWN", 1)
     page = await preview(browser, own, help_page())
     assert "1 more are saved, too" in page

@@ -13,6 +13,7 @@ import pytest_asyncio
 from embedding import (
     PATIENCE,
     Host,
+    Meter,
     Worker,
     compare,
     needs_extra,
@@ -258,17 +259,20 @@ async def test_hung_process(
         assert await find_best(worker, operators, shop, POSTAGE) == DELIVERY.question
 
 
-async def test_hung_orphan(database: Database) -> None:
-    """A stopped process that another worker left behind does not get the new one killed."""
+async def test_hung_orphan(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stopped process that another worker left behind is not taken for the new one."""
+    # Nobody kills the orphan.
+    monkeypatch.setattr(supervisor, "HUNG_SECONDS", 1000.0)
     async with run_host() as host:
         (orphan,) = host.pids
         os.kill(orphan, signal.SIGSTOP)
         directory = runtime.locate_directory(host.settings.data_dir)
-        # As if its worker had been killed: the lock is free, and nobody kills the orphan.
+        # As if its worker had been killed.
         (directory / runtime.LOCK).unlink()
-        task = asyncio.create_task(Supervisor(host.settings, host.meter).run())
+        meter = Meter()
+        task = asyncio.create_task(Supervisor(host.settings, meter).run())
         try:
-            await until_answering(host.socket)
+            await until(lambda: meter.is_up)
             assert len(host.pids) == 2
         finally:
             task.cancel()

@@ -11,8 +11,7 @@ from embedding import Host, list_events, needs_extra, run_host, start_process
 from hlas.knowledge import embedding
 from hlas.knowledge.embedding.embedders import ProcessEmbedder
 from hlas.knowledge.embedding.exchange import exchange
-from hlas.knowledge.embedding.protocol import Compare, Embed, Put
-from hlas.knowledge.embedding.supervisor import REFUSED
+from hlas.knowledge.embedding.protocol import REFUSED, Compare, Embed, Put
 
 pytestmark = needs_extra
 

@@ -11,7 +11,7 @@ from aiohttp import web
 
 from documents import Line, make_pdf
 from hlas.knowledge.entries import KnowledgeError
-from hlas.knowledge.imports import Limits, Page, PageGone, SiteFound
+from hlas.knowledge.imports import CrawlLimits, Page, PageGone, SiteFound
 from hlas.knowledge.imports.crawl import crawl, read_page
 from hlas.outbound.client import OutboundClient
 from websites import (
@@ -25,7 +25,7 @@ from websites import (
     stream_endlessly,
 )
 
-LIMITS = Limits(pause=0, page_seconds=3)
+LIMITS = CrawlLimits(pause=0, page_seconds=3)
 TEXT = "We are open every day from 8 to 18, also on holidays."
 
 
@@ -109,7 +109,7 @@ async def test_sitemap_with_traps(website: Website, client: OutboundClient) -> N
         "/private": "redirects to another site, 127.0.0.1",
         "/file": "redirects to another site",
         "/bomb": "larger than 2 MB",
-        "/brotli": "compressed in a way that is not understood",
+        "/brotli": "unsupported Content-Encoding",
         "/broken": "it answers with status 500",
         "/missing": "it answers with status 404",
         "/picture": "it is not an HTML page",
@@ -157,7 +157,7 @@ async def test_links_with_traps(website: Website, client: OutboundClient) -> Non
     again = [path for path in set(website.asked) if website.asked.count(path) > 1]
     assert again == ["/a"]
     assert found.gone == {f"{website.url}/old"}
-    shallow = await crawl(client, website.url, Limits(pause=0, depth=100))
+    shallow = await crawl(client, website.url, CrawlLimits(pause=0, depth=100))
     assert len(shallow.pages) < 70
     assert "look like endless variants" in shallow.warnings[0]
 
@@ -168,7 +168,7 @@ async def test_most_pages(website: Website, client: OutboundClient) -> None:
     website.pages["/"] = make_page("Home", links=tuple(f"/{name}" for name in names))
     for name in names:
         website.pages[f"/{name}"] = make_page(name, (f"What is {name}?", "A page."))
-    found = await crawl(client, website.url, Limits(pause=0, pages=3))
+    found = await crawl(client, website.url, CrawlLimits(pause=0, pages=3))
     assert paths_of(found, website) == ["/", "/kontakt", "/faq"]
     assert found.warnings == ("3 addresses were left out: at most 3 pages are read",)
 
@@ -176,7 +176,7 @@ async def test_most_pages(website: Website, client: OutboundClient) -> None:
 async def test_time_is_up(website: Website, client: OutboundClient) -> None:
     """When the time is up, what was read until then counts."""
     website.pages |= {"/": make_page("Home", ("When?", TEXT), links=("/drip",)), "/drip": drip}
-    found = await crawl(client, website.url, Limits(pause=0, seconds=5, page_seconds=60))
+    found = await crawl(client, website.url, CrawlLimits(pause=0, seconds=5, page_seconds=60))
     assert paths_of(found, website) == ["/"]
     assert found.warnings == ("stopped after 5 s",)
 
@@ -195,8 +195,8 @@ async def test_more_than_a_tenant_can_have(website: Website, client: OutboundCli
 @pytest.mark.parametrize(
     ("robots", "home", "reason"),
     [
-        (b"User-agent: *\nDisallow: /", "page", "robots.txt does not allow to read it"),
-        (b"User-agent: Hlas\nDisallow: /", "page", "robots.txt does not allow to read it"),
+        (b"User-agent: *\nDisallow: /", "page", "robots.txt does not allow reading it"),
+        (b"User-agent: Hlas\nDisallow: /", "page", "robots.txt does not allow reading it"),
         (503, "page", "its robots.txt answers with status 503; try again later"),
         (404, 404, "it answers with status 404"),
         (
@@ -242,12 +242,12 @@ async def test_polite_pauses(
         slept.append(seconds)
 
     monkeypatch.setattr("hlas.knowledge.imports.crawl.asyncio.sleep", sleep)
-    found = await crawl(client, website.url, Limits(pause=0.5))
+    found = await crawl(client, website.url, CrawlLimits(pause=0.5))
     # The sitemap, two pages, and the first page that was busy.
     assert sorted(slept) == [3, 7, 7, 7]
     assert errors_of(found, website) == {
         "/busy": "it answers with status 503",
-        "/closed": "asks to come back in 3600 s",
+        "/closed": "asks to retry in 3600 s",
     }
 
 
@@ -303,8 +303,8 @@ async def test_one_page(website: Website, client: OutboundClient) -> None:
     [
         ("gone", "it does not exist (status 410)"),
         ("broken", "it answers with status 500"),
-        ("empty", "nothing to import; it has no questions and no text"),
-        ("api", "unknown type of file; there are .html, .pdf, .docx, .md, .csv and .txt"),
+        ("empty", "nothing to import: no questions and no text were found"),
+        ("api", "unknown type of file; use .html, .pdf, .docx, .md, .csv or .txt"),
         ("loop", "redirects too many times"),
     ],
 )

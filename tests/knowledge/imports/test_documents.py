@@ -12,7 +12,7 @@ import pytest
 
 from documents import Line, assemble, make_docx, make_pdf, paragraph, table
 from hlas.knowledge.entries import Entry, KnowledgeError
-from hlas.knowledge.imports.documents import LARGEST_FILE, Reader, read_document
+from hlas.knowledge.imports.documents import LARGEST_DOCUMENT, DocumentReader, read_document
 from hlas.knowledge.imports.reader import LARGEST_MEMORY, _answer
 
 Read: TypeAlias = Callable[..., list[tuple[str, str, str]]]
@@ -53,13 +53,13 @@ COLUMNS = (
 
 
 @pytest.fixture(scope="module")
-def reader() -> Iterator[Reader]:
-    with Reader(seconds=60) as opened:
+def reader() -> Iterator[DocumentReader]:
+    with DocumentReader(seconds=60) as opened:
         yield opened
 
 
 @pytest.fixture(scope="module")
-def read(reader: Reader) -> Read:
+def read(reader: DocumentReader) -> Read:
     """The kind, question and answer of what is found in a file."""
 
     def read(name: str, data: bytes, content_type: str = "") -> list[tuple[str, str, str]]:
@@ -273,12 +273,12 @@ DAMAGED_PDF = "not a readable PDF file; it may be damaged"
 DAMAGED_WORD = "not a readable Word file; it may be damaged"
 HOSTILE = {
     "picture.html": (b"\x89PNG\r\n\x1a\n\0\0", "not a text file"),
-    "old.doc": (b"\xd0\xcf\x11\xe0", "an old type of document; save it as .docx"),
+    "old.doc": (b"\xd0\xcf\x11\xe0", "an old Word format; save it as .docx"),
     "program.exe": (
         b"MZ",
-        "unknown type of file; there are .html, .pdf, .docx, .md, .csv and .txt",
+        "unknown type of file; use .html, .pdf, .docx, .md, .csv or .txt",
     ),
-    "large.pdf": (b"%PDF-" + b" " * LARGEST_FILE, "larger than 20 MB"),
+    "large.pdf": (b"%PDF-" + b" " * LARGEST_DOCUMENT, "larger than 20 MB"),
     "text.pdf": (b"hello", "not a PDF file"),
     "half.pdf": (PDF[: len(PDF) // 2], DAMAGED_PDF),
     "circle.pdf": (PDF.replace(b"/Kids [6 0 R]", b"/Kids [2 0 R 2 0 R]"), DAMAGED_PDF),
@@ -305,7 +305,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_hostile_files(reader: Reader, name: str) -> None:
+def test_hostile_files(reader: DocumentReader, name: str) -> None:
     """What cannot be read, or would need endless memory, is an error of one line."""
     data, reason = HOSTILE[name]
     with pytest.raises(KnowledgeError) as caught:
@@ -325,13 +325,16 @@ def test_lying_counts(read: Read) -> None:
 
 def test_nothing_to_import() -> None:
     """A document without any text is an error, too."""
-    with pytest.raises(KnowledgeError, match=r"^empty.html: nothing to import; it has no"):
+    with pytest.raises(
+        KnowledgeError,
+        match=r"^empty.html: nothing to import: no questions and no text were found$",
+    ):
         read_document("empty.html", b"<html></html>")
 
 
 def test_time_and_the_next_document() -> None:
     """A document that keeps the parser busy is given up; the next one is read."""
-    with Reader(seconds=0.5) as reader:
+    with DocumentReader(seconds=0.5) as reader:
         for name, data in (
             ("deep.html", b"<div>" * 200_000),
             ("long.pdf", make_stream(zlib.compress(b"0 0 m\n" * 3_000_000), b"/FlateDecode")),
@@ -345,7 +348,7 @@ def test_time_and_the_next_document() -> None:
 def test_bounds_of_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """The process that parses has a limit of memory, writes no files, and knows no secrets."""
     monkeypatch.setenv("SECRETS_KEY", "a secret")
-    with Reader() as reader:
+    with DocumentReader() as reader:
         reader.read("a.html", FAQ.encode(), "", "", None)
         assert reader._process is not None
         process = Path(f"/proc/{reader._process.pid}")
@@ -370,3 +373,11 @@ def test_memory(monkeypatch: pytest.MonkeyPatch) -> None:
         "error": "needs too much memory to be read",
         "is_exhausted": True,
     }
+
+
+def test_a_closed_reader_starts_no_process() -> None:
+    """A crawl that is cancelled at the start of a document leaves no process behind."""
+    reader = DocumentReader()
+    reader.close()
+    with pytest.raises(RuntimeError, match="closed"):
+        reader.read("a.html", b"<!doctype html><p>Text.", "", "", None)

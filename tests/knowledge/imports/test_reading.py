@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from hlas.errors import DocumentTooSlow, ImportBusy, UnreadableSource
-from hlas.knowledge.imports import Limits, reading
-from hlas.knowledge.imports.reading import Desk, Job, Reading, normalise, read
+from hlas.knowledge.imports import CrawlLimits, reading
+from hlas.knowledge.imports.reading import Job, Reading, SourceReader, normalise, read
 from websites import make_page, open_website
 
 FAQ = b"<!doctype html><h1>FAQ</h1><h2>When?</h2><p>Always.</p>"
@@ -32,7 +32,7 @@ async def test_file_page_and_site() -> None:
         website.pages["/a"] = make_page("A", ("Where?", "Here."))
         page = Job("page", f"{website.url}/a", private_hosts=(website.host,))
         assert list_pairs(await read(page)) == [("Where?", "Here.")]
-        site = replace(page, kind="site", location=website.url, limits=Limits(pause=0))
+        site = replace(page, kind="site", location=website.url, limits=CrawlLimits(pause=0))
         found = await read(replace(site, known=(f"{website.url}/old",)), on_page=told.append)
     assert list_pairs(found) == [("When?", "Always."), ("Where?", "Here.")]
     assert found.warnings == (
@@ -68,7 +68,7 @@ async def test_worker_is_not_blocked() -> None:
 
     A tenant has one document read at a time, and a worker two.
     """
-    desk = Desk(())
+    desk = SourceReader(())
     job = Job("file", "slow.html")
     first = asyncio.create_task(desk.read("one", job, SLOW))
     second = asyncio.create_task(desk.read("two", job, SLOW))

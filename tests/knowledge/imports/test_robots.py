@@ -6,7 +6,7 @@ import pytest
 
 from hlas.knowledge.imports.addresses import Frontier, Site
 from hlas.knowledge.imports.robots import LONGEST_DELAY, parse_robots
-from hlas.knowledge.imports.sitemap import LARGEST, Sitemap, parse_sitemap
+from hlas.knowledge.imports.sitemap import LARGEST_SITEMAP, Sitemap, parse_sitemap
 from hlas.visitors.origins import Origin
 
 ROBOTS = b"""\xef\xbb\xbf# comment
@@ -71,8 +71,13 @@ def test_hostile_sitemap() -> None:
     """Entities are not expanded, and no more is unpacked than a sitemap may have."""
     entities = b'<!DOCTYPE x [<!ENTITY a "aaaa">]><urlset><loc>https://a.example/&a;</loc></urlset>'
     assert parse_sitemap(entities) == Sitemap(("https://a.example/&a;",))
-    bomb = gzip.compress(b"https://a.example/\n" + b" " * (LARGEST + 1000) + b"x")
+    bomb = gzip.compress(b"https://a.example/\n" + b" " * (LARGEST_SITEMAP + 1000) + b"x")
     assert parse_sitemap(bomb) == Sitemap(("https://a.example/",))
+
+
+def test_sitemap_of_spaces() -> None:
+    """Spaces cost as much as other text: with backtracking these would take hours."""
+    assert parse_sitemap(b"<urlset><loc>" + b" " * 5_000_000) == Sitemap()
 
 
 SITE = Site(Origin("https", "shop.example", 443))

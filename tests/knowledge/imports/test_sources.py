@@ -9,7 +9,7 @@ import pytest
 from hlas.errors import NotRefreshable, SourceNotFound, TooManyEntries, TooManySources
 from hlas.knowledge import entries
 from hlas.knowledge.entries import Entry, StoredEntry
-from hlas.knowledge.imports import Limits, refresh, sources
+from hlas.knowledge.imports import CrawlLimits, refresh, sources
 from hlas.knowledge.imports.reading import Reading
 from hlas.knowledge.imports.sources import Imported, Part
 from hlas.store.db import Database
@@ -243,7 +243,7 @@ async def refresh_all(operators: Database, tenant_id: UUID, host: str) -> list[o
 
 async def test_refresh(operators: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     """A refresh takes what has changed; a site that does not answer loses nothing."""
-    monkeypatch.setattr(refresh, "Limits", lambda: Limits(pause=0))
+    monkeypatch.setattr(refresh, "CrawlLimits", lambda: CrawlLimits(pause=0))
     shop = await add_tenant(operators)
     async with open_website() as website:
         website.pages["/"] = make_page("Home", ("When?", "Always."), links=("/a",))
@@ -276,4 +276,4 @@ async def test_files_cannot_be_refreshed(operators: Database) -> None:
     await save(operators, shop, Reading("file", "a.pdf", None, (Entry("A?", "1"),)))
     [source] = await sources.list_sources(operators, shop)
     with pytest.raises(NotRefreshable, match=r"^a.pdf: a file cannot be refreshed"):
-        await refresh.make_job(operators, shop, source, Limits())
+        await refresh.make_job(operators, shop, source, CrawlLimits())

@@ -133,9 +133,13 @@ class Page(Parameters):
 def read_body(model: type[Content]) -> Callable[..., Awaitable[Content]]:
     """A dependency that parses the body, which is read only after the key is verified."""
 
-    async def read(request: Request, _: Admin) -> Content:
+    async def read(request: Request, access: Admin) -> Content:
+        services: Services = request.app.state.services
+        sent = request.scope[REQUEST]
+        with services.uploads.admit(sent, access.administrator.id):
+            data = await sent.read()
         try:
-            return model.model_validate(payloads.loads(await request.scope[REQUEST].read()))
+            return model.model_validate(payloads.loads(data))
         except ValidationError as error:
             raise payloads.invalid(error) from None
 

@@ -20,7 +20,7 @@ from hlas.knowledge.entries import LONGEST_URL, MOST_ENTRIES, Kind
 from hlas.knowledge.imports import refresh, sources
 from hlas.knowledge.imports.preview import Preview, State
 from hlas.knowledge.imports.reading import (
-    BRIEFLY,
+    SHORT_CRAWL,
     SUFFIXES,
     Job,
     Progress,
@@ -67,7 +67,7 @@ class ImportRequest(BaseModel):
         if self.name is not None:
             return make_file_job(self.name, self.language)
         kind: SourceKind = "page" if self.url is not None else "site"
-        return Job(kind, self.url or self.site or "", self.language, BRIEFLY)
+        return Job(kind, self.url or self.site or "", self.language, SHORT_CRAWL)
 
     def read_content(self) -> bytes:
         try:
@@ -130,7 +130,7 @@ async def read_source(
             services.outbound.require_public(job.location)
         except OutboundError as error:
             raise UnreadableSource(f"{job.location}: {error}") from None
-    return await services.import_desk.read(str(tenant.id), job, data, on_page)
+    return await services.source_reader.read(str(tenant.id), job, data, on_page)
 
 
 def _describe(preview: Preview) -> ImportPreview:
@@ -222,7 +222,7 @@ async def refresh_source(
 
 
 async def fetch_source(request: Request, access: Access, tenant: Tenant, source: Source) -> Reading:
-    job = await refresh.make_job(access.database, tenant.id, source, BRIEFLY)
+    job = await refresh.make_job(access.database, tenant.id, source, SHORT_CRAWL)
     return await read_source(request, tenant, job)
 
 

@@ -86,7 +86,7 @@ class GroupsPage(Page):
     cursor: str | None = Field(None, pattern=CURSOR, description="a `next_cursor`")
 
 
-def search_of(request: Request, tenant_id: UUID) -> Search:
+def bind_search(request: Request, tenant_id: UUID) -> Search:
     services: Services = request.app.state.services
     return partial(services.agent.means.ranker.rank, str(tenant_id))
 
@@ -101,7 +101,7 @@ async def list_unanswered(
     access: Admin, tenant: PathTenant, request: Request, page: Annotated[GroupsPage, Query()]
 ) -> Response:
     """What is asked most and most recently comes first. The newest 2000 questions are grouped."""
-    search = search_of(request, tenant.id)
+    search = bind_search(request, tenant.id)
     found = await unanswered.page_groups(
         access.database, tenant.id, search, page.cursor, page.limit
     )

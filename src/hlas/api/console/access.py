@@ -181,7 +181,8 @@ async def require_signed_in(request: Request) -> Visit:
     await services.gate.consume_key(administrator.id)
     if request.method != "GET":
         require_own_page(request)
-        request.state.form, request.state.files = await _read_form(request, secret)
+        with services.uploads.admit(request.scope[REQUEST], administrator.id):
+            request.state.form, request.state.files = await _read_form(request, secret)
     return Visit(administrator, reach(services, administrator), secret, request)
 
 

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import Any, Self
+from typing import Self
 from uuid import UUID
 
 import orjson
@@ -32,12 +32,12 @@ from hlas.http.multipart import File
 from hlas.knowledge.entries import LONGEST_URL
 from hlas.knowledge.imports import refresh, sources
 from hlas.knowledge.imports.preview import Item, Preview, State
-from hlas.knowledge.imports.reading import BRIEFLY, Job, Progress, Reading, SourceKind, make_entry
+from hlas.knowledge.imports.reading import SHORT_CRAWL, Job, Progress, Reading, SourceKind
 from hlas.knowledge.imports.sources import Imported, Part
 from hlas.tenants.tenants import Tenant
 
 MOST_FILES = 20
-# All files of a form together.
+# The limit for all files of a form together.
 SECONDS = 120.0
 # A longer preview shows so many entries to choose from; of the others the usual ones are saved.
 MOST_SHOWN = 500
@@ -48,11 +48,11 @@ LARGEST_SEALED = LARGEST_UPLOAD - 2**20
 STATES: dict[State, str] = {
     "new": "New",
     "changed": "Changed",
-    "removed": "No longer there",
-    "edited": "Edited here, stays",
-    "taken": "Answered by another entry, stays",
-    "left_out": "Left out before",
-    "unchanged": "The same",
+    "removed": "No longer in the source",
+    "edited": "Edited here, kept",
+    "taken": "Same question in another entry, kept",
+    "left_out": "Removed or skipped before",
+    "unchanged": "Unchanged",
 }
 
 
@@ -75,7 +75,7 @@ class Batch:
         """For the browser, which brings it back to be saved."""
         held = {
             "tenant": str(tenant.id),
-            "readings": [_dump(one) for one in self.readings],
+            "readings": [one.to_json() for one in self.readings],
             "refusals": [asdict(one) for one in self.refusals],
             "keys": [[item.key for item in one.open] for one in shown],
             "rest": [one.rest for one in shown],
@@ -127,7 +127,7 @@ async def preview_import(
         return await _refuse(visit, tenant, form, f"Choose at most {MOST_FILES} documents.")
 
     kind: SourceKind = "site" if form.get("reach") == "site" else "page"
-    job = Job(kind, address, None, BRIEFLY) if address else None
+    job = Job(kind, address, None, SHORT_CRAWL) if address else None
 
     async def read(tell: Tell) -> str:
         batch = await _read_all(visit, tenant, files, job, tell)
@@ -156,7 +156,9 @@ async def _read_all(
                     visit.request, tenant, make(), data, count_pages(location, tell)
                 )
         except TimeoutError:
-            refusals.append(Refusal(location, "There was no time left. Import it alone."))
+            refusals.append(
+                Refusal(location, "There was no time to read it. Import it separately.")
+            )
         except errors.HlasError as error:
             refusals.append(Refusal(location, explain(location, error)))
         else:
@@ -174,7 +176,7 @@ async def _read_all(
 
 
 def count_pages(location: str, tell: Tell) -> Progress:
-    """Tell of each page that was read."""
+    """Report each page that was read."""
     return lambda pages: tell(f"Reading {location}: page {pages}")
 
 
@@ -212,23 +214,6 @@ async def _show(
     }
 
 
-def _dump(reading: Reading) -> dict[str, object]:
-    covered = None if reading.covered is None else sorted(reading.covered)
-    return {**asdict(reading), "covered": covered}
-
-
-def _load(given: dict[str, Any]) -> Reading:
-    covered = given["covered"]
-    return Reading(
-        given["kind"],
-        given["location"],
-        given["language"],
-        tuple(make_entry(one) for one in given["entries"]),
-        tuple(given["warnings"]),
-        None if covered is None else frozenset(covered),
-    )
-
-
 @router.post("/tenants/{slug}/knowledge/import")
 async def save_import(visit: Signed, tenant: PathTenant, form: Sent) -> Response:
     """Save what the preview has shown and somebody has chosen: all of it or nothing."""
@@ -236,7 +221,7 @@ async def save_import(visit: Signed, tenant: PathTenant, form: Sent) -> Response
     held = orjson.loads(data)
     if held["tenant"] != str(tenant.id):
         raise errors.FormRefused
-    readings = tuple(map(_load, held["readings"]))
+    readings = tuple(map(Reading.from_json, held["readings"]))
     chosen = [
         frozenset((*_choose(form, number, keys), *rest))
         for number, (keys, rest) in enumerate(zip(held["keys"], held["rest"], strict=True))
@@ -266,7 +251,7 @@ async def refresh_source(visit: Signed, tenant: PathTenant, source_id: UUID) -> 
         warnings: tuple[str, ...] = ()
         refusals: list[Refusal] = []
         try:
-            job = await refresh.make_job(visit.database, tenant.id, source, BRIEFLY)
+            job = await refresh.make_job(visit.database, tenant.id, source, SHORT_CRAWL)
             read = await read_source(
                 visit.request, tenant, job, on_page=count_pages(source.location, tell)
             )
@@ -287,6 +272,6 @@ async def refresh_source(visit: Signed, tenant: PathTenant, source_id: UUID) -> 
 
 @router.post("/tenants/{slug}/knowledge/sources/{source_id}/remove")
 async def remove_source(visit: Signed, tenant: PathTenant, source_id: UUID) -> Response:
-    """With its entries; those that a person has changed stay."""
+    """Remove a source with its entries; those that a person has changed stay."""
     await sources.remove_source(visit.database, tenant.id, str(source_id), visit.change)
     return go(f"{CONSOLE}/tenants/{tenant.slug}/knowledge", "removed")

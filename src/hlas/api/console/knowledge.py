@@ -47,7 +47,7 @@ Problems = dict[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What of the knowledge is shown."""
+    """Which entries are shown."""
 
     find: str = ""
     kind: Kind | None = None
@@ -64,7 +64,7 @@ class Wanted:
 
     @property
     def fields(self) -> dict[str, str]:
-        """Those of the form that searches."""
+        """The values of the search form."""
         given = {"find": self.find, "kind": self.kind or "", "source": str(self.source or "")}
         return {name: value for name, value in given.items() if value}
 

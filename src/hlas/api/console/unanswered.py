@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field, ValidationError
 
 from hlas import errors
 from hlas.api.admin.knowledge import Question
-from hlas.api.admin.unanswered import search_of
+from hlas.api.admin.unanswered import bind_search
 from hlas.api.console import knowledge as knowledge_pages
 from hlas.api.console.access import (
     CONSOLE,
@@ -71,7 +71,7 @@ async def list_groups(visit: Signed, tenant: PathTenant, cursor: str = "") -> Re
 async def _list_page(
     visit: Visit, tenant: Tenant, status: int = 200, *, cursor: str = "", note: str = ""
 ) -> Response:
-    search = search_of(visit.request, tenant.id)
+    search = bind_search(visit.request, tenant.id)
     shown = await unanswered.page_groups(visit.database, tenant.id, search, cursor or None, PAGE)
     return visit.page(
         "unanswered.html",
@@ -135,8 +135,8 @@ async def _find_choices(visit: Visit, tenant: Tenant, group: Group, find: str) -
     if find:
         shown, _ = await entries.page_entries(visit.database, tenant.id, None, FOUND, search=find)
         return [Choice(str(one.id), one.question, one.answer, one.kind) for one in shown]
-    search, refused = search_of(visit.request, tenant.id), group.find_refused()
-    # The page is of use without them.
+    search, refused = bind_search(visit.request, tenant.id), group.find_refused()
+    # The page is useful without them.
     with suppress(TimeoutError, errors.Unavailable):
         async with asyncio.timeout(SUGGEST_SECONDS):
             matches = await search(group.title, language.detect(group.title) or "en")

@@ -23,19 +23,20 @@ from hlas.knowledge.embedding.protocol import (
     Reply,
 )
 from hlas.knowledge.ranking import Meaning
-from hlas.knowledge.ranking.lexicon import to_english
+from hlas.knowledge.ranking.lexicon import translate
+from hlas.knowledge.ranking.library import list_entry_ids
 from hlas.store.db import Database, Queries, Row
 
 queries = Queries.beside(__file__)
 
 # The client has a connection of its own, so that it takes none from the search for words.
 CONNECTIONS = 1
-# More questions at once are answered without meaning.
+# Further concurrent questions are ranked without meaning.
 MOST_QUESTIONS = 16
-# Of a page of vectors on its way to the process.
+# The time limit for sending a page of vectors to the process.
 PUSH_SECONDS = 10.0
 MOST_PAGE_ENTRIES = 200
-# More than meaning.texts_of gives an entry, of float16.
+# An upper bound for an entry: more float16 vectors than meaning.list_texts makes.
 BYTES_PER_DIMENSION = 30 * BYTES_PER_NUMBER
 # After so many failures in a row, comparisons are skipped for a while.
 MOST_FAILURES = 2
@@ -128,7 +129,7 @@ class EmbeddingClient:
         state = await self._find_state(tenant_id)
         if not state.entries:
             raise NoVector("empty")
-        words = to_english(text) if model.is_english else text
+        words = translate(text) if model.is_english else text
         vector = await self.embedder.embed_question(model, tenant_id, words)
         request = Compare(tenant_id, model.name, state.cursor, state.entries, words)
         reply, _ = await exchange(self._socket, request, vector)
@@ -177,10 +178,9 @@ class EmbeddingClient:
                 break
         if known.entries != (await self._find_state(tenant_id)).entries:
             async with self._turn:
-                rows = await self._database.all(queries.entry_ids, tenant_id)
-            ids = [str(row["id"]) for row in rows]
+                ids = await list_entry_ids(self._database, tenant_id)
             async with asyncio.timeout(PUSH_SECONDS):
-                await exchange(self._socket, Keep(tenant_id, model, ids))
+                await exchange(self._socket, Keep(tenant_id, model, sorted(ids)))
 
     async def _put(self, tenant_id: str, model: str, since: int, page: list[Row]) -> Reply:
         request = Put(

@@ -35,11 +35,3 @@ cross join lateral (
     limit $3
 ) as c
 order by c.cursor
-
--- name: entry_ids
-with scope as materialized (
-    select set_config('app.tenant_id', $1::text, true)::uuid as tenant_id
-)
-select k.id
-from scope s
-cross join lateral (select id from knowledge where tenant_id = s.tenant_id offset 0) as k

@@ -12,10 +12,10 @@ from hlas.knowledge.embedding.exchange import exchange
 from hlas.knowledge.embedding.protocol import BYTES_PER_NUMBER, Describe, Embed, ProtocolError
 from hlas.knowledge.ranking import lexicon, meaning
 
-# Of a question; an endpoint is in another network.
+# Time limits for a question; an endpoint is in another network.
 PROCESS_SECONDS = 0.25
 ENDPOINT_SECONDS = 1.5
-# Of a few texts of entries, in a process that gives way to everything else.
+# The time limit for a few texts of entries, which have low priority in the process.
 TEXTS_SECONDS = 120.0
 MOST_TEXTS = 8
 
@@ -47,7 +47,7 @@ class Embedder(Protocol):
         """What makes vectors now."""
 
     def forget_model(self) -> None:
-        """It may be another one."""
+        """Ask again next time: the model may have changed."""
 
     async def embed_question(self, model: Model, tenant_id: str, text: str) -> bytes:
         """A vector, or nothing if the process makes it of the text."""

@@ -8,7 +8,7 @@ import numpy as np
 MOST_BYTES = 256 * 2**20
 # A tenant with more is ranked without meaning: it would push out all others.
 MOST_TENANT_BYTES = 128 * 2**20
-# A number is kept as float16 to be put together again, and as float32 to be searched.
+# Each number is kept as float16 for rebuilding and as float32 for searching.
 BYTES_PER_NUMBER = 6
 BYTES_PER_ENTRY = 400
 # Also of tenants without vectors, so that counting them stays cheap.
@@ -85,7 +85,7 @@ class Matrix:
 
 
 class Matrices:
-    """Those of the tenants that asked last, within MOST_BYTES."""
+    """The vectors of the tenants that asked last, within MOST_BYTES."""
 
     def __init__(self) -> None:
         self._by_key: OrderedDict[tuple[str, str], Matrix] = OrderedDict()

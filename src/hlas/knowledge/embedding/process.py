@@ -22,6 +22,7 @@ from hlas.knowledge.embedding.matrices import Matrices, Matrix
 from hlas.knowledge.embedding.protocol import (
     LONGEST_TEXT,
     MOST_TEXTS,
+    REFUSED,
     Compare,
     Describe,
     Embed,
@@ -40,12 +41,10 @@ if TYPE_CHECKING:
 
 # A worker has at most client.MOST_QUESTIONS of them, and one to send vectors.
 MOST_CONNECTIONS = 128
-# Questions that wait; more are answered without meaning at once.
+# The queue of questions; further ones are refused at once.
 MOST_WAITING = 32
 IDLE_SECONDS = 30.0
 LOW_PRIORITY = 10
-# Exit status for a model that will not work the next time, either.
-REFUSED = 78
 
 
 class Server:
@@ -61,7 +60,7 @@ class Server:
         self._connections = 0
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Answer requests of one connection until it ends or something else than one comes."""
+        """Answer the requests of one connection until it ends or sends anything invalid."""
         self._connections += 1
         try:
             while self._connections <= MOST_CONNECTIONS:
@@ -169,7 +168,7 @@ def _read_vectors(body: bytes) -> np.ndarray:
 
 
 def _lower_priority() -> None:
-    """Of this thread: visitors do not wait for vectors of entries. Only Linux can do that."""
+    """Lower the priority of this thread, so that visitors do not wait for it. Linux only."""
     with suppress(OSError):
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), LOW_PRIORITY)
 

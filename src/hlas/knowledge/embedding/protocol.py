@@ -18,6 +18,8 @@ MOST_DIMENSIONS = 4096
 BYTES_PER_NUMBER = 2
 # Longer than what a model reads of a text.
 LONGEST_TEXT = 4000
+# The exit status for a model that will not work after a restart, either.
+REFUSED = 78
 
 _LENGTHS = struct.Struct("!II")
 
@@ -25,7 +27,7 @@ Outcome: TypeAlias = Literal["ok", "behind", "busy", "too_large", "other_model",
 
 
 class ProtocolError(Exception):
-    """What came is no message of ours."""
+    """The bytes are not a valid message."""
 
 
 @dataclass(frozen=True, slots=True)

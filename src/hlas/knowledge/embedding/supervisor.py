@@ -17,7 +17,7 @@ from hlas import log
 from hlas.knowledge.embedding import runtime
 from hlas.knowledge.embedding.exchange import exchange
 from hlas.knowledge.embedding.installation import Meter, is_usable, locate_model_dir
-from hlas.knowledge.embedding.protocol import Describe, ProtocolError
+from hlas.knowledge.embedding.protocol import REFUSED, Describe, ProtocolError
 from hlas.settings import Settings
 from hlas.store.embedded.locks import FileLock
 
@@ -30,7 +30,6 @@ FIRST_PAUSE_SECONDS = 0.5
 LONGEST_PAUSE_SECONDS = 30.0
 # A model that was refused is tried again rarely: somebody has to replace it.
 REFUSED_PAUSE_SECONDS = 60.0
-REFUSED = 78
 STEADY_SECONDS = 60.0
 FAREWELL_SECONDS = 1.0
 LONGEST_LINE = 4096

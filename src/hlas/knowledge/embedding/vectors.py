@@ -12,25 +12,25 @@ from hlas.errors import HlasError
 from hlas.knowledge.embedding.embedders import BadText, Embedder, Model, NoVector
 from hlas.knowledge.embedding.installation import Meter
 from hlas.knowledge.entries import Entry
-from hlas.knowledge.ranking.meaning import texts_of
+from hlas.knowledge.ranking.meaning import list_texts
 from hlas.store.db import Database, Queries, Row
 
 queries = Queries.beside(__file__)
 
 TICK_SECONDS = 2.0
-# Without a change of the sequence everything is looked through only this often.
+# While no version changes, all entries are checked only this often.
 SCAN_SECONDS = 60.0
 BATCH_ENTRIES = 8
 MOST_TENANTS = 1000
-# Longer than a batch takes on a busy machine; a worker that dies leaves its claims for so long.
+# Longer than a batch takes on a busy machine; claims of a dead worker end after this.
 CLAIM = timedelta(minutes=5)
-# While somebody else changes the tenant's knowledge.
+# The pause while somebody else changes the tenant's knowledge.
 LOCK_ATTEMPTS = 50
 LOCK_PAUSE_SECONDS = 0.2
 
 
 class VectorMaker:
-    """One for each worker; that which has the embedding process does the work."""
+    """One for each worker; the one with the embedding process does the work."""
 
     def __init__(
         self, operators: Database, embedder: Embedder, meter: Meter, is_due: Callable[[], bool]
@@ -81,7 +81,7 @@ class VectorMaker:
         return made
 
     async def _make_some(self, tenant_id: UUID, model: Model) -> int:
-        """How many; none if nothing is left, or for now nothing can be done."""
+        """Returns how many; 0 if none is left or none can be made for now."""
         claimed = await self._operators.all(
             queries.claim_entries, tenant_id, model.name, BATCH_ENTRIES, CLAIM
         )
@@ -106,7 +106,9 @@ class VectorMaker:
 
     async def _embed(self, tenant_id: UUID, row: Row, model: Model) -> list[bytes]:
         # A long entry takes 0.1 s to translate: visitors do not wait for that.
-        texts = await asyncio.to_thread(texts_of, _make_entry(row), is_english=model.is_english)
+        texts = await asyncio.to_thread(
+            list_texts, Entry.from_row(row), is_english=model.is_english
+        )
         try:
             return await self._embedder.embed_texts(model, str(tenant_id), texts)
         except BadText:
@@ -134,15 +136,3 @@ class VectorMaker:
     async def _release(self, tenant_id: UUID, rows: list[Row]) -> None:
         ids = [row["id"] for row in rows]
         await self._operators.execute(queries.release_entries, tenant_id, ids)
-
-
-def _make_entry(row: Row) -> Entry:
-    return Entry(
-        row["question"],
-        row["answer"],
-        tuple(row["keywords"]),
-        row["language"],
-        row["kind"],
-        tuple(row["wordings"]),
-        row["url"],
-    )

@@ -25,6 +25,14 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
+class Document:
+    """What was found in a document, and the addresses it links to."""
+
+    found: Found
+    links: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Page:
     """A page of a website: what was found on it, or one line that says why it was not read."""
 
@@ -70,7 +78,7 @@ class SiteFound:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class CrawlLimits:
     """How much of a website is read, and how fast."""
 
     pages: int = 200

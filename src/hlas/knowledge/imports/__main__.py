@@ -5,15 +5,16 @@ import math
 import resource
 import signal
 import sys
+from dataclasses import replace
 
 import orjson
 
 from hlas.errors import TenantError
-from hlas.knowledge.imports import Limits, PageGone, reading
+from hlas.knowledge.imports import CrawlLimits, Found, PageGone
 from hlas.knowledge.imports.crawl import crawl, read_page
 from hlas.knowledge.imports.documents import read_document
 from hlas.knowledge.imports.processes import limit
-from hlas.knowledge.imports.reading import Job
+from hlas.knowledge.imports.reading import Job, Reading, dump
 from hlas.outbound.client import OutboundClient
 
 LARGEST_MEMORY = 2**30
@@ -26,7 +27,7 @@ def main() -> None:
     limit(resource.RLIMIT_AS, LARGEST_MEMORY)
     limit(resource.RLIMIT_CORE, 0)
     try:
-        outcome = asyncio.run(_work(job, sys.stdin.buffer.read()))
+        outcome = dump(asyncio.run(_work(job, sys.stdin.buffer.read())))
     except TenantError as error:
         outcome = orjson.dumps({"error": str(error)})
     except MemoryError:
@@ -36,13 +37,12 @@ def main() -> None:
 
 def _read_job(line: bytes) -> Job:
     given = orjson.loads(line)
-    return Job(**{**given, "limits": Limits(**given["limits"])})
+    return Job(**{**given, "limits": CrawlLimits(**given["limits"])})
 
 
-async def _work(job: Job, data: bytes) -> bytes:
+async def _work(job: Job, data: bytes) -> Reading:
     if job.kind == "file":
-        found = read_document(job.location, data, language=job.language)
-        return reading.dump(job.location, found.entries, found.warnings, None)
+        return _make_reading(job, read_document(job.location, data, language=job.language))
     client = OutboundClient(frozenset(job.private_hosts))
     try:
         return await (_read_site(client, job) if job.kind == "site" else _read_page(client, job))
@@ -50,17 +50,20 @@ async def _work(job: Job, data: bytes) -> bytes:
         await client.close()
 
 
-async def _read_page(client: OutboundClient, job: Job) -> bytes:
+def _make_reading(job: Job, found: Found) -> Reading:
+    return Reading(job.kind, job.location, job.language, found.entries, found.warnings)
+
+
+async def _read_page(client: OutboundClient, job: Job) -> Reading:
     try:
-        found = await read_page(client, job.location, job.language)
+        return _make_reading(job, await read_page(client, job.location, job.language))
     except PageGone as error:
         if not job.known:
             raise
-        return reading.dump(job.location, (), [str(error)], None)
-    return reading.dump(job.location, found.entries, found.warnings, None)
+        return _make_reading(job, Found((), (str(error),)))
 
 
-async def _read_site(client: OutboundClient, job: Job) -> bytes:
+async def _read_site(client: OutboundClient, job: Job) -> Reading:
     site = await crawl(
         client, job.location, job.limits, lambda _page: _tell(), job.language, job.known
     )
@@ -68,7 +71,7 @@ async def _read_site(client: OutboundClient, job: Job) -> bytes:
     for page in site.pages:
         warnings += [f"{page.url}: {page.error}"] if page.error else []
         warnings += [f"{page.url}: {line}" for line in page.found.warnings] if page.found else []
-    return reading.dump(job.location, site.entries, warnings, sorted(site.covered))
+    return replace(_make_reading(job, Found(site.entries, tuple(warnings))), covered=site.covered)
 
 
 def _tell() -> None:

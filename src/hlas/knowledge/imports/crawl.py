@@ -5,21 +5,19 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from hlas.knowledge.entries import MOST_CHARACTERS, MOST_ENTRIES, KnowledgeError
-from hlas.knowledge.imports import Found, Limits, Page, PageGone, SiteFound
+from hlas.knowledge.imports import CrawlLimits, Document, Found, Page, PageGone, SiteFound
 from hlas.knowledge.imports.addresses import Frontier, Site
-from hlas.knowledge.imports.documents import LARGEST_FILE, Read, Reader
-from hlas.knowledge.imports.fetching import Elsewhere, Fetched, Unread, fetch
-from hlas.knowledge.imports.robots import LARGEST as LARGEST_ROBOTS
-from hlas.knowledge.imports.robots import Robots, parse_robots
-from hlas.knowledge.imports.sitemap import LARGEST as LARGEST_SITEMAP
-from hlas.knowledge.imports.sitemap import Sitemap, parse_sitemap
+from hlas.knowledge.imports.documents import LARGEST_DOCUMENT, DocumentReader
+from hlas.knowledge.imports.fetching import Fetched, FetchFailed, RedirectRefused, fetch
+from hlas.knowledge.imports.robots import LARGEST_ROBOTS, Robots, parse_robots
+from hlas.knowledge.imports.sitemap import LARGEST_SITEMAP, Sitemap, parse_sitemap
 from hlas.knowledge.language import Language
 from hlas.outbound.client import OutboundClient
 from hlas.outbound.destinations import Destination
 
 MOST_SITEMAPS = 20
 
-# Of pages that were read before and that nothing links to any more.
+# Pages that were read before but are no longer linked; at most so many are checked.
 MOST_CHECKS = 100
 
 _PAGES = ("text/html", "application/xhtml+xml")
@@ -29,7 +27,7 @@ _GONE = {404, 410}
 async def crawl(
     client: OutboundClient,
     url: str,
-    limits: Limits | None = None,
+    limits: CrawlLimits | None = None,
     on_page: Callable[[Page], None] = lambda _page: None,
     language: Language | None = None,
     known: Sequence[str] = (),
@@ -39,15 +37,15 @@ async def crawl(
     `known` are pages that were read before: those that nothing links to any more are read, too.
     Raises KnowledgeError with one line when no page can be read.
     """
-    limits = limits or Limits()
-    with Reader() as reader:
+    limits = limits or CrawlLimits()
+    with DocumentReader() as reader:
         crawler = _Crawler(client, limits, on_page, language, reader)
         try:
             async with asyncio.timeout(limits.seconds):
                 await crawler.run(url, known)
         except TimeoutError:
             crawler.warn(f"stopped after {limits.seconds:g} s")
-        except Unread as error:
+        except FetchFailed as error:
             raise KnowledgeError(f"{url}: {error}") from None
     if not any(page.found for page in crawler.pages):
         reason = crawler.pages[0].error if crawler.pages else "no page can be read"
@@ -58,21 +56,23 @@ async def crawl(
 async def read_page(client: OutboundClient, url: str, language: Language | None = None) -> Found:
     """Read one page or document; raises KnowledgeError with one line."""
     try:
-        fetched = await fetch(client, url, seconds=Limits().page_seconds, largest=LARGEST_FILE)
-    except Unread as error:
+        fetched = await fetch(
+            client, url, seconds=CrawlLimits().page_seconds, largest=LARGEST_DOCUMENT
+        )
+    except FetchFailed as error:
         raise KnowledgeError(f"{url}: {error}") from None
     if fetched.status in _GONE:
         raise PageGone(f"{url}: it does not exist (status {fetched.status})")
     if fetched.status != 200:
         raise KnowledgeError(f"{url}: it answers with status {fetched.status}")
-    with Reader() as reader:
+    with DocumentReader() as reader:
         found = (await _parse(reader, fetched, language)).found
     if not found.entries:
-        raise KnowledgeError(f"{url}: nothing to import; it has no questions and no text")
+        raise KnowledgeError(f"{url}: nothing to import: no questions and no text were found")
     return found
 
 
-async def _parse(reader: Reader, fetched: Fetched, language: Language | None) -> Read:
+async def _parse(reader: DocumentReader, fetched: Fetched, language: Language | None) -> Document:
     name = fetched.url
     return await asyncio.to_thread(
         reader.read, name, fetched.body, fetched.content_type, fetched.url, language
@@ -85,10 +85,10 @@ class _Crawler:
     def __init__(
         self,
         client: OutboundClient,
-        limits: Limits,
+        limits: CrawlLimits,
         on_page: Callable[[Page], None],
         language: Language | None,
-        reader: Reader,
+        reader: DocumentReader,
     ) -> None:
         self.pages: list[Page] = []
         self.gone: set[str] = set()
@@ -102,7 +102,7 @@ class _Crawler:
         self._pause = 0.0
         self._disallowed = 0
         self._left_out = 0
-        # Of all entries: a tenant cannot have more than so many.
+        # Counts all entries, because a tenant's number of them is limited.
         self._entries = self._characters = 0
         self._frontier: Frontier | None = None
 
@@ -144,11 +144,11 @@ class _Crawler:
         """The first page. It may redirect to the same host with www., or to https."""
         destination = Destination.parse(url)
         if destination is None:
-            raise Unread("it is not the address of a website")
+            raise FetchFailed("it is not the address of a website")
         site = Site(destination.origin)
         self._robots = await self._read_robots(site)
         if not self._robots.allow(destination.target):
-            raise Unread("robots.txt does not allow to read it")
+            raise FetchFailed("robots.txt does not allow reading it")
         fetched = await self._fetch(site, str(destination), LARGEST_SITEMAP)
         entered = Destination.parse(fetched.url)
         assert entered is not None
@@ -156,9 +156,9 @@ class _Crawler:
             site = Site(entered.origin)
             self._robots = await self._read_robots(site)
         if not self._robots.allow(entered.target):
-            raise Unread("robots.txt does not allow to read it")
+            raise FetchFailed("robots.txt does not allow reading it")
         if fetched.status != 200:
-            raise Unread(f"it answers with status {fetched.status}")
+            raise FetchFailed(f"it answers with status {fetched.status}")
         self._pause = max(self._limits.pause, self._robots.delay)
         return site, fetched
 
@@ -166,10 +166,12 @@ class _Crawler:
         """No robots.txt allows all; one that cannot be read allows nothing (RFC 9309)."""
         try:
             fetched = await self._fetch(site, f"{site.origin}/robots.txt", LARGEST_ROBOTS)
-        except Elsewhere:
+        except RedirectRefused:
             return Robots()
         if fetched.status >= 500 or fetched.status == 429:
-            raise Unread(f"its robots.txt answers with status {fetched.status}; try again later")
+            raise FetchFailed(
+                f"its robots.txt answers with status {fetched.status}; try again later"
+            )
         return parse_robots(fetched.body) if fetched.status == 200 else Robots()
 
     async def _fetch(self, site: Site, url: str, largest: int) -> Fetched:
@@ -197,7 +199,7 @@ class _Crawler:
             await asyncio.sleep(self._pause)
             try:
                 fetched = await self._fetch(site, url, LARGEST_SITEMAP)
-            except Unread:
+            except FetchFailed:
                 continue
             sitemap = parse_sitemap(fetched.body) if fetched.status == 200 else None
             if sitemap is not None:
@@ -236,7 +238,7 @@ class _Crawler:
         assert self._frontier is not None
         try:
             fetched = await self._fetch(site, url, self._limits.page_bytes)
-        except Unread as error:
+        except FetchFailed as error:
             self._add(Page(url, error=str(error)))
             return ()
         target = site.find(fetched.url) or fetched.url

@@ -5,22 +5,19 @@ import subprocess
 import sys
 import threading
 from contextlib import suppress
-from dataclasses import dataclass
 from types import TracebackType
-from typing import IO, Literal, Self, TypeAlias
+from typing import IO, Any, Literal, Self, TypeAlias
 
 import orjson
 
 from hlas.knowledge.entries import LONGEST_URL, Entry, KnowledgeError
 from hlas.knowledge.files import parse
-from hlas.knowledge.imports import Found
+from hlas.knowledge.imports import Document, Found
+from hlas.knowledge.imports.processes import DOCUMENT_SECONDS, LARGEST_ANSWER
 from hlas.knowledge.imports.text import read_text
 from hlas.knowledge.language import Language
 
-LARGEST_FILE = 20 * 2**20
-# Time for one document, and room for what is found in it.
-SECONDS = 20.0
-LARGEST_ANSWER = 32 * 2**20
+LARGEST_DOCUMENT = 20 * 2**20
 
 Type: TypeAlias = Literal["html", "pdf", "docx", "md", "csv", "txt"]
 
@@ -50,14 +47,6 @@ _HTML = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Read:
-    """What was found in a document, and the addresses it links to."""
-
-    found: Found
-    links: tuple[str, ...] = ()
-
-
 def read_document(
     name: str,
     data: bytes,
@@ -69,20 +58,23 @@ def read_document(
 
     It may take seconds: call it in a thread where an event loop runs.
     """
-    with Reader() as reader:
+    with DocumentReader() as reader:
         found = reader.read(name, data, content_type, url, language).found
     if not found.entries:
-        raise KnowledgeError(f"{name}: nothing to import; it has no questions and no text")
+        raise KnowledgeError(f"{name}: nothing to import: no questions and no text were found")
     return found
 
 
-class Reader:
+class DocumentReader:
     """Reads documents; those of complex types in a process of its own, which is started once."""
 
-    def __init__(self, seconds: float = SECONDS) -> None:
+    def __init__(self, seconds: float = DOCUMENT_SECONDS) -> None:
         # For one document.
         self._seconds = seconds
         self._process: subprocess.Popen[bytes] | None = None
+        # A crawl that is cancelled closes it while a thread is about to start the process.
+        self._lock = threading.Lock()
+        self._is_closed = False
 
     def __enter__(self) -> Self:
         return self
@@ -96,6 +88,11 @@ class Reader:
         self.close()
 
     def close(self) -> None:
+        with self._lock:
+            self._is_closed = True
+            self._stop()
+
+    def _stop(self) -> None:
         process, self._process = self._process, None
         if process is not None:
             process.kill()
@@ -107,10 +104,10 @@ class Reader:
 
     def read(
         self, name: str, data: bytes, content_type: str, url: str, language: Language | None
-    ) -> Read:
+    ) -> Document:
         """Raises KnowledgeError; a document without text has no entries."""
-        if len(data) > LARGEST_FILE:
-            raise KnowledgeError(f"{name}: larger than {LARGEST_FILE // 2**20} MB")
+        if len(data) > LARGEST_DOCUMENT:
+            raise KnowledgeError(f"{name}: larger than {LARGEST_DOCUMENT // 2**20} MB")
         kind = find_type(name, data, content_type)
         url = url if len(url) <= LONGEST_URL else ""
         if kind in {"html", "pdf", "docx"}:
@@ -126,11 +123,12 @@ class Reader:
         # Our own formats, with keywords.
         if kind in {"csv", "md"}:
             file = name if name.lower().endswith((".csv", ".md")) else f"{name}.{kind}"
-            return Read(Found(tuple(parse(file, data, language)), (), name))
-        return Read(read_text(name, data, url, language))
+            return Document(Found(tuple(parse(file, data, language)), (), name))
+        return Document(read_text(name, data, url, language))
 
-    def _ask(self, name: str, head: bytes, data: bytes) -> Read:
-        process = self._start()
+    def _ask(self, name: str, head: bytes, data: bytes) -> Document:
+        with self._lock:
+            process = self._start()
         is_late = threading.Event()
 
         def give_up() -> None:
@@ -142,7 +140,7 @@ class Reader:
         try:
             answer = _exchange(process, head + data)
         except (OSError, EOFError):
-            self.close()
+            self._discard()
             reason = (
                 f"not read within {self._seconds:g} s" if is_late.is_set() else "cannot be read"
             )
@@ -151,13 +149,19 @@ class Reader:
             timer.cancel()
         if "error" in answer:
             if answer.get("is_exhausted"):
-                self.close()
+                self._discard()
             raise KnowledgeError(f"{name}: {answer['error']}")
-        return _make_read(answer)
+        return _make_document(answer)
+
+    def _discard(self) -> None:
+        with self._lock:
+            self._stop()
 
     def _start(self) -> subprocess.Popen[bytes]:
+        if self._is_closed:
+            raise RuntimeError("the reader is closed")
         if self._process is None or self._process.poll() is not None:
-            self.close()
+            self._stop()
             # Nothing of our environment: it may be secret.
             self._process = subprocess.Popen(
                 [sys.executable, "-I", "-m", "hlas.knowledge.imports.reader"],
@@ -178,7 +182,7 @@ def find_type(name: str, data: bytes, content_type: str = "") -> Type:
         # Other files of this kind are refused when they turn out to have no document.
         return "docx"
     if data.startswith((b"\xd0\xcf\x11\xe0", b"{\\rtf")):
-        raise KnowledgeError(f"{name}: an old type of document; save it as .docx")
+        raise KnowledgeError(f"{name}: an old Word format; save it as .docx")
     if _HTML.match(data[:1024].removeprefix(b"\xef\xbb\xbf")):
         return "html"
     ending = name.lower().rpartition(".")[2] if "." in name else ""
@@ -189,14 +193,14 @@ def find_type(name: str, data: bytes, content_type: str = "") -> Type:
         raise KnowledgeError(f"{name}: not a {kind.upper()} file")
     if kind is None:
         raise KnowledgeError(
-            f"{name}: unknown type of file; there are .html, .pdf, .docx, .md, .csv and .txt"
+            f"{name}: unknown type of file; use .html, .pdf, .docx, .md, .csv or .txt"
         )
     if b"\0" in data[:4096] and not data.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise KnowledgeError(f"{name}: not a text file")
     return kind
 
 
-def _exchange(process: subprocess.Popen[bytes], request: bytes) -> dict[str, object]:
+def _exchange(process: subprocess.Popen[bytes], request: bytes) -> dict[str, Any]:
     assert process.stdin is not None
     assert process.stdout is not None
     process.stdin.write(request)
@@ -204,7 +208,7 @@ def _exchange(process: subprocess.Popen[bytes], request: bytes) -> dict[str, obj
     size = int.from_bytes(_read_exactly(process.stdout, 8))
     if size > LARGEST_ANSWER:
         raise EOFError
-    answer: dict[str, object] = orjson.loads(_read_exactly(process.stdout, size))
+    answer: dict[str, Any] = orjson.loads(_read_exactly(process.stdout, size))
     return answer
 
 
@@ -215,14 +219,7 @@ def _read_exactly(stream: IO[bytes], size: int) -> bytes:
     return data
 
 
-def _make_read(answer: dict[str, object]) -> Read:
-    found = Found(
-        tuple(_make_entry(one) for one in answer["entries"]),  # type: ignore[attr-defined]
-        tuple(answer["warnings"]),  # type: ignore[arg-type]
-        str(answer["title"]),
-    )
-    return Read(found, tuple(answer["links"]))  # type: ignore[arg-type]
-
-
-def _make_entry(fields: dict[str, object]) -> Entry:
-    return Entry(**{**fields, "keywords": (), "wordings": tuple(fields["wordings"])})  # type: ignore[arg-type]
+def _make_document(answer: dict[str, Any]) -> Document:
+    entries = tuple(map(Entry.from_json, answer["entries"]))
+    found = Found(entries, tuple(answer["warnings"]), answer["title"])
+    return Document(found, tuple(answer["links"]))

@@ -14,7 +14,7 @@ from hlas.knowledge.imports.elements import Element
 from hlas.knowledge.imports.passages import Origin, make_found
 from hlas.knowledge.language import Language
 
-# Of one unpacked part: the text of 10 000 pages.
+# The limit for one unpacked part: the text of 10 000 pages.
 LARGEST_PART = 50 * 2**20
 
 _W = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"

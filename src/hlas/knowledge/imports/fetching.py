@@ -20,11 +20,11 @@ _PERMANENT = {301, 308}
 _BUSY = {429, 503}
 
 
-class Unread(Exception):
+class FetchFailed(Exception):
     """An address was not read; the message is one line that says why."""
 
 
-class Elsewhere(Unread):
+class RedirectRefused(FetchFailed):
     """It redirects to an address that is not wanted."""
 
     def __init__(self, url: str) -> None:
@@ -62,10 +62,10 @@ async def fetch(
             url = _join(fetched.url, location)
             is_moved = is_moved or fetched.status in _PERMANENT
             if not accept(url):
-                raise Elsewhere(url)
+                raise RedirectRefused(url)
         else:
             return replace(fetched, is_moved=is_moved)
-    raise Unread("redirects too many times")
+    raise FetchFailed("redirects too many times")
 
 
 async def _ask(
@@ -82,7 +82,7 @@ async def _ask(
             head = response.headers
             length = head.get("Content-Length", "")
             if length.isdigit() and int(length) > largest:
-                raise Unread(f"larger than {_in_megabytes(largest)}")
+                raise FetchFailed(f"larger than {_in_megabytes(largest)}")
             status = response.status
             if status in _REDIRECTS and "Location" in head:
                 return Fetched(url, status, "", b""), head["Location"], None
@@ -92,13 +92,13 @@ async def _ask(
             encoding = head.get("Content-Encoding", "identity").lower()
     except OutboundError as error:
         reason = f"larger than {_in_megabytes(largest)}" if error.code == "too_large" else error
-        raise Unread(f"{reason}") from None
+        raise FetchFailed(f"{reason}") from None
     if encoding in {"gzip", "x-gzip"}:
         body = unpack(body, largest + 1)
         if len(body) > largest:
-            raise Unread(f"larger than {_in_megabytes(largest)}")
+            raise FetchFailed(f"larger than {_in_megabytes(largest)}")
     elif encoding != "identity":
-        raise Unread("compressed in a way that is not understood")
+        raise FetchFailed("unsupported Content-Encoding")
     return Fetched(url, status, head.get("Content-Type", ""), body), "", None
 
 
@@ -117,7 +117,7 @@ def _join(base: str, location: str) -> str:
     try:
         return urljoin(base, location)
     except ValueError:
-        raise Unread("redirects to something that is not an address") from None
+        raise FetchFailed("redirects to an invalid address") from None
 
 
 def _read_wait(text: str) -> float:
@@ -128,7 +128,7 @@ def _read_wait(text: str) -> float:
         return 5.0
     wait = max(0.0, seconds if text.isdigit() else seconds - time.time())
     if wait > LONGEST_WAIT:
-        raise Unread(f"asks to come back in {wait:.0f} s")
+        raise FetchFailed(f"asks to retry in {wait:.0f} s")
     return wait
 
 

@@ -1,10 +1,9 @@
 """Reads an HTML page: its questions with answers, then its prose."""
 
 import re
-from dataclasses import dataclass
 from urllib.parse import urljoin
 
-from hlas.knowledge.imports import Found
+from hlas.knowledge.imports import Document
 from hlas.knowledge.imports.blocks import cut
 from hlas.knowledge.imports.elements import Element, clean, parse_html
 from hlas.knowledge.imports.encodings import decode
@@ -30,17 +29,9 @@ _KEPT_TAGS = frozenset({"html", "body", "main", "article", "h1", "h2", "h3"})
 _LARGEST_FURNITURE = 0.5
 
 
-@dataclass(frozen=True, slots=True)
-class HtmlPage:
-    """What an HTML page contains, and where it links to."""
-
-    found: Found
-    links: tuple[str, ...]
-
-
 def read_html(
     name: str, data: bytes, content_type: str, url: str, language: Language | None
-) -> HtmlPage:
+) -> Document:
     text, warnings = decode(data, content_type)
     root = parse_html(text)
     base = _find_base(root, url)
@@ -52,7 +43,7 @@ def read_html(
     title = _find_title(root, content) or name
     origin = Origin(title, url, language, root.get("lang"))
     found = make_found(cut(content, base), origin, [*warnings, *invalid], declared)
-    return HtmlPage(found, links)
+    return Document(found, links)
 
 
 def _find_base(root: Element, url: str) -> str:

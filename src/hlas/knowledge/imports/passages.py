@@ -1,4 +1,4 @@
-"""Makes entries of blocks: questions with answers, and passages of what is left."""
+"""Makes entries from blocks: questions with answers, and passages of what is left."""
 
 import re
 from collections import Counter
@@ -37,7 +37,7 @@ class Origin:
 
     title: str
     url: str = ""
-    # Of all its entries; None: each is looked at.
+    # The language of all entries; None: it is detected for each.
     language: Language | None = None
     # What the document says of itself.
     declared_language: str = ""

@@ -9,9 +9,9 @@ from uuid import UUID
 from hlas.knowledge.entries import LONGEST_QUESTION, Entry, StoredEntry
 from hlas.knowledge.imports.reading import Reading
 
-# edited: a person has changed it since its import, and that text stays.
-# taken: another entry has this question already, and stays.
-# left_out: somebody has removed it, or not taken it before.
+# edited: changed by a person since its import; kept.
+# taken: another entry already has this question; kept.
+# left_out: removed, or not chosen at an earlier import.
 State: TypeAlias = Literal["new", "changed", "removed", "unchanged", "edited", "taken", "left_out"]
 # What is saved unless somebody chooses otherwise.
 DEFAULT: frozenset[State] = frozenset({"new", "changed", "removed"})
@@ -19,10 +19,10 @@ DEFAULT: frozenset[State] = frozenset({"new", "changed", "removed"})
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """An entry of a source, or one that the source has no more."""
+    """An entry of a source, or one that is no longer in it."""
 
     state: State
-    # As the source has it; a removed one as it is stored.
+    # The text in the source; of a removed entry, the stored one.
     entry: Entry
     stored: StoredEntry | None = None
 
@@ -41,7 +41,7 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """Of one source."""
+    """What importing one source would change."""
 
     reading: Reading
     items: tuple[Item, ...]

@@ -14,16 +14,14 @@ from typing import BinaryIO
 import orjson
 
 from hlas.knowledge.entries import KnowledgeError
+from hlas.knowledge.imports import Document
 from hlas.knowledge.imports.docx import read_docx
-from hlas.knowledge.imports.html import HtmlPage, read_html
+from hlas.knowledge.imports.html import read_html
 from hlas.knowledge.imports.pdf import read_pdf
-from hlas.knowledge.imports.processes import limit
+from hlas.knowledge.imports.processes import DOCUMENT_SECONDS, LARGEST_ANSWER, limit
 from hlas.knowledge.language import LANGUAGES
 
-# Time for one document, and memory for the process.
-SECONDS = 20
 LARGEST_MEMORY = 768 * 2**20
-LARGEST_ANSWER = 32 * 2**20
 
 LENGTH = struct.Struct("!Q")
 
@@ -38,7 +36,7 @@ def main() -> None:
         request = orjson.loads(head)
         data = requests.read(request["size"])
         # Kills the process even if its starter is gone, and even in the middle of C code.
-        signal.alarm(SECONDS + 1)
+        signal.alarm(DOCUMENT_SECONDS + 1)
         answer = orjson.dumps(_answer(request, data))
         signal.alarm(0)
         _send(answers, answer)
@@ -53,7 +51,7 @@ def _send(answers: BinaryIO, answer: bytes) -> None:
 
 def _answer(request: dict[str, str], data: bytes) -> dict[str, object]:
     try:
-        page = _read(request, data)
+        document = _read(request, data)
     except KnowledgeError as error:
         return {"error": str(error).removeprefix(f"{request['name']}: ")}
     except MemoryError:
@@ -61,22 +59,22 @@ def _answer(request: dict[str, str], data: bytes) -> dict[str, object]:
     # The parsers are not ours: whatever they raise, the document is at fault.
     except Exception:  # noqa: BLE001
         return {"error": "cannot be read; it may be damaged"}
-    found = page.found
+    found = document.found
     return {
         "entries": found.entries,
         "warnings": found.warnings,
         "title": found.title,
-        "links": page.links,
+        "links": document.links,
     }
 
 
-def _read(request: dict[str, str], data: bytes) -> HtmlPage:
+def _read(request: dict[str, str], data: bytes) -> Document:
     name, url = request["name"], request["url"]
     language = next((one for one in LANGUAGES if one == request["language"]), None)
     if request["kind"] == "html":
         return read_html(name, data, request["content_type"], url, language)
     found = (read_pdf if request["kind"] == "pdf" else read_docx)(name, data, url, language)
-    return HtmlPage(found, ())
+    return Document(found)
 
 
 if __name__ == "__main__":

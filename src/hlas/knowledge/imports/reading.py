@@ -11,13 +11,13 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
-from typing import Literal, TypeAlias
+from typing import Any, Literal, Self, TypeAlias
 
 import orjson
 
 from hlas.errors import DocumentTooSlow, ImportBusy, UnreadableSource
 from hlas.knowledge.entries import MOST_CHARACTERS, MOST_ENTRIES, Entry, KnowledgeError
-from hlas.knowledge.imports import Limits
+from hlas.knowledge.imports import CrawlLimits
 from hlas.knowledge.language import Language
 from hlas.outbound.destinations import Destination
 
@@ -25,11 +25,11 @@ SourceKind: TypeAlias = Literal["file", "page", "site"]
 Progress: TypeAlias = Callable[[int], None]
 
 SECONDS = 30.0
-# On top of those of a crawl: to start, and to write the result.
+# Added to the time of a crawl: to start, and to write the result.
 SPARE_SECONDS = 10.0
-# In a worker, for its administrators. Proxies give up a request after 60 s.
+# Limits for imports through a worker: proxies give up a request after 60 s.
 MOST_AT_ONCE = 2
-BRIEFLY = Limits(pages=25, seconds=35.0, page_seconds=10.0)
+SHORT_CRAWL = CrawlLimits(pages=25, seconds=35.0, page_seconds=10.0)
 # As many characters as a tenant can have, with what surrounds them.
 LARGEST_LINE = 32 * 2**20
 # What can be imported, by the end of its name.
@@ -46,8 +46,8 @@ class Job:
     # The name of a file, or an address.
     location: str
     language: Language | None = None
-    limits: Limits = field(default_factory=Limits)
-    # Pages of a site that were read before: those that are gone are told.
+    limits: CrawlLimits = field(default_factory=CrawlLimits)
+    # Pages of a site that were read before, to find out which are gone.
     known: tuple[str, ...] = ()
     # Hosts that the operator allows although they are private.
     private_hosts: tuple[str, ...] = ()
@@ -69,6 +69,22 @@ class Reading:
     # Pages that were read, or that are gone; None: all of the source was read.
     covered: frozenset[str] | None = None
 
+    @classmethod
+    def from_json(cls, given: dict[str, Any]) -> Self:
+        covered = given["covered"]
+        return cls(
+            given["kind"],
+            given["location"],
+            given["language"],
+            tuple(map(Entry.from_json, given["entries"])),
+            tuple(given["warnings"]),
+            None if covered is None else frozenset(covered),
+        )
+
+    def to_json(self) -> dict[str, object]:
+        covered = None if self.covered is None else sorted(self.covered)
+        return {**asdict(self), "covered": covered}
+
 
 def normalise(job: Job) -> Job:
     """The job with its address in one spelling, so that it is one source."""
@@ -81,8 +97,8 @@ def normalise(job: Job) -> Job:
     return replace(job, location=str(destination))
 
 
-class Desk:
-    """Where a worker's administrators have documents read: few at a time, one for a tenant."""
+class SourceReader:
+    """Reads sources for the administrators of a worker: few at a time, one for a tenant."""
 
     def __init__(self, private_hosts: Sequence[str]) -> None:
         self._private_hosts = tuple(private_hosts)
@@ -156,39 +172,17 @@ def _take(job: Job, line: bytes) -> Reading:
     try:
         outcome = orjson.loads(line)
     except orjson.JSONDecodeError:
-        # It was killed, or its memory ended.
+        # It was killed, or ran out of memory.
         raise DocumentTooSlow(f"{job.location}: reading it takes too much time or memory") from None
     if "error" in outcome:
         raise UnreadableSource(outcome["error"])
-    covered = outcome["covered"]
-    return Reading(
-        job.kind,
-        outcome["location"],
-        job.language,
-        tuple(make_entry(one) for one in outcome["entries"]),
-        tuple(outcome["warnings"]),
-        None if covered is None else frozenset(covered),
-    )
+    return Reading.from_json(outcome)
 
 
-def make_entry(given: dict[str, object]) -> Entry:
-    """An entry from JSON of ours."""
-    entry = Entry(**given)  # type: ignore[arg-type]  # as asdict wrote it
-    return replace(entry, keywords=tuple(entry.keywords), wordings=tuple(entry.wordings))
-
-
-def dump(
-    location: str, entries: Sequence[Entry], warnings: Sequence[str], covered: Sequence[str] | None
-) -> bytes:
+def dump(reading: Reading) -> bytes:
     """The outcome of a job, in the process that does it."""
-    if len(entries) > MOST_ENTRIES:
-        raise KnowledgeError(f"{location}: more than {MOST_ENTRIES} entries")
-    if sum(one.count_characters() for one in entries) > MOST_CHARACTERS:
-        raise KnowledgeError(f"{location}: more than {MOST_CHARACTERS} characters of text")
-    outcome = {
-        "location": location,
-        "entries": [asdict(one) for one in entries],
-        "warnings": list(warnings),
-        "covered": covered,
-    }
-    return orjson.dumps(outcome)
+    if len(reading.entries) > MOST_ENTRIES:
+        raise KnowledgeError(f"{reading.location}: more than {MOST_ENTRIES} entries")
+    if sum(one.count_characters() for one in reading.entries) > MOST_CHARACTERS:
+        raise KnowledgeError(f"{reading.location}: more than {MOST_CHARACTERS} characters of text")
+    return orjson.dumps(reading.to_json())

@@ -7,7 +7,7 @@ from uuid import UUID
 from hlas.errors import NotRefreshable, TenantError
 from hlas.knowledge import entries
 from hlas.knowledge.entries import MOST_ENTRIES
-from hlas.knowledge.imports import Limits, reading, sources
+from hlas.knowledge.imports import CrawlLimits, reading, sources
 from hlas.knowledge.imports.reading import Job, Progress, Reading
 from hlas.knowledge.imports.sources import Imported, Part, Source
 from hlas.store.db import Database
@@ -26,7 +26,7 @@ class Refreshed:
     error: str = ""
 
 
-async def make_job(database: Database, tenant_id: UUID, source: Source, limits: Limits) -> Job:
+async def make_job(database: Database, tenant_id: UUID, source: Source, limits: CrawlLimits) -> Job:
     """What has to be read again."""
     if source.kind == "file":
         raise NotRefreshable(f"{source.location}: a file cannot be refreshed; import it again")
@@ -58,7 +58,7 @@ async def refresh(
 ) -> Refreshed:
     """Fetch a source and save what has changed; if it cannot be fetched, nothing changes."""
     try:
-        job = await make_job(database, tenant_id, source, Limits())
+        job = await make_job(database, tenant_id, source, CrawlLimits())
         job = replace(job, private_hosts=tuple(private_hosts))
         read = await reading.read(job, on_page=on_page)
         imported = await take(database, tenant_id, read)

@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass
 
-LARGEST = 500_000
+LARGEST_ROBOTS = 500_000
 # Our name in robots.txt.
 AGENT = "hlas"
 # A longer pause between requests is not waited for.
@@ -35,7 +35,9 @@ def parse_robots(data: bytes) -> Robots:
     sitemaps: list[str] = []
     names: list[str] = []
     is_open = False
-    for line in data[:LARGEST].decode("utf-8", errors="replace").lstrip("\ufeff").splitlines():
+    for line in (
+        data[:LARGEST_ROBOTS].decode("utf-8", errors="replace").lstrip("\ufeff").splitlines()
+    ):
         field, colon, value = line.partition("#")[0].partition(":")
         field, value = field.strip().lower(), value.strip()
         if not colon:

@@ -12,7 +12,7 @@ import uuid_utils
 from hlas.errors import SourceNotFound, TooManySources
 from hlas.knowledge import entries
 from hlas.knowledge.entries import BATCH_ENTRIES, StoredEntry
-from hlas.knowledge.files import SUFFIXES
+from hlas.knowledge.files import OWN_SUFFIXES
 from hlas.knowledge.imports.preview import Item, Preview, compare, compare_own
 from hlas.knowledge.imports.reading import Reading, SourceKind
 from hlas.knowledge.language import Language
@@ -80,7 +80,7 @@ class Part:
 
 def is_own(reading: Reading) -> bool:
     """Files in our own formats are a person's text, so they are no sources."""
-    return reading.kind == "file" and reading.location.lower().endswith(SUFFIXES)
+    return reading.kind == "file" and reading.location.lower().endswith(OWN_SUFFIXES)
 
 
 async def list_sources(database: Database, tenant_id: UUID) -> list[Source]:

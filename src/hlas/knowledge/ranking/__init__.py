@@ -9,6 +9,8 @@ from hlas.knowledge.entries import Kind
 # Likeness of meaning from -1 to 1, by the id of the entry.
 Meaning: TypeAlias = Mapping[str, float]
 SmallTalk: TypeAlias = Literal["greeting", "thanks", "goodbye", "assent", "robot", "mood", "help"]
+# The confidence in an entry whose own question or wording is asked; no other reaches it.
+EXACT = 1.0
 
 
 @dataclass(frozen=True, slots=True)

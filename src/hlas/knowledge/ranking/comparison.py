@@ -7,42 +7,46 @@ from math import log
 from hlas.knowledge.entries import Entry
 from hlas.knowledge.language import MOST_WORDS, Language, detect
 from hlas.knowledge.ranking import lexicon
-from hlas.knowledge.ranking.confidence import UNUSUAL, USUAL_ENTRIES, Asked, Evidence
+from hlas.knowledge.ranking.confidence import UNUSUAL, USUAL_ENTRIES, Evidence, QuestionFeatures
 from hlas.knowledge.ranking.postings import BITS, IN_BODY, STRENGTHS, Postings
-from hlas.knowledge.ranking.terms import MOST_HEAD_WORDS, Meant, normalise, read_words
+from hlas.knowledge.ranking.terms import MOST_HEAD_WORDS, ContentWord, normalise, read_words
 from hlas.knowledge.ranking.typos import correct
 
 MOST_QUESTION_WORDS = 60
-# Read for the quick count of common terms, rare words first: large knowledge costs no more.
+# Bounds the quick count of common terms; rare words come first.
 MOST_POSTINGS = 2500
-# Heads of an entry that are compared, in words.
+# Bounds how many words of an entry's heads are compared.
 MOST_COMPARED_WORDS = 120
-# Of a word that was corrected, and of words in the body of an entry.
+# Factors for a corrected word, and for a word in the body of an entry.
 CORRECTED = 0.95
 BODY = 0.6
-# From here on a term is what the word means, not only something near it.
+# From this strength on, a term is what the word means, not only related to it.
 DIRECT = 0.99
 
 
 @dataclass(frozen=True, slots=True)
-class Asking:
-    """A word of the question: its terms, how rare it is, and how sure its spelling."""
+class QuestionWord:
+    """A word of the question: its terms, its rarity, and how certain its spelling is."""
 
-    meant: Meant
+    content_word: ContentWord
     weight: float
     certainty: float
 
 
 class Rarity:
-    """How much a word says: little if it is usual here, or in questions and answers at large."""
+    """The weight of a word: low if it is common in these entries or in questions in general."""
 
     def __init__(self, postings: Postings, entries: int, usual: Mapping[str, float]) -> None:
         self._postings = postings
         self._usual = usual
         self._total = entries + USUAL_ENTRIES
 
-    def weigh(self, meant: Meant) -> float:
-        share = max(self._find_share(term) for term in meant.terms if meant.terms[term] >= DIRECT)
+    def weigh(self, content_word: ContentWord) -> float:
+        share = max(
+            self._find_share(term)
+            for term in content_word.terms
+            if content_word.terms[term] >= DIRECT
+        )
         return log(1 + 1 / share)
 
     def _find_share(self, term: str) -> float:
@@ -66,40 +70,40 @@ class Question:
         spoken = detect(text) or language
         self._language = spoken
         distinct = {one.word.stem: one for one in read_words(text, spoken, MOST_QUESTION_WORDS)}
-        self.words: list[Asking] = []
-        for meant in list(distinct.values())[:MOST_WORDS]:
-            found, certainty = self._spell(meant, spoken, forms)
-            self.words.append(Asking(found, rarity.weigh(found), certainty))
+        self.words: list[QuestionWord] = []
+        for content_word in list(distinct.values())[:MOST_WORDS]:
+            found, certainty = self._spell(content_word, spoken, forms)
+            self.words.append(QuestionWord(found, rarity.weigh(found), certainty))
         self.words.sort(key=lambda one: -one.weight)
         self._total = sum(one.weight for one in self.words)
         self._terms: dict[str, float] = {}
         for one in self.words:
-            for term, weight in one.meant.terms.items():
+            for term, weight in one.content_word.terms.items():
                 known = self._terms.get(term, 0.0)
                 self._terms[term] = max(weight * one.certainty, known)
         self._letters = list_letters(normalise(text))
-        self.asked = Asked(len(self.words), spoken == "cs", self._share_unknown())
+        self.features = QuestionFeatures(len(self.words), spoken == "cs", self._share_unknown())
 
     def _spell(
-        self, meant: Meant, language: Language | None, forms: Container[str]
-    ) -> tuple[Meant, float]:
-        """The word itself, or what it is likely to be if nobody knows it."""
-        is_known = any(self._postings.count(term) for term in meant.terms)
-        if is_known or lexicon.load().knows(meant.word, language):
-            return meant, 1.0
-        corrected = correct(meant.word.folded, forms) or correct(
-            meant.word.folded, lexicon.load().folded_lemmas
+        self, content_word: ContentWord, language: Language | None, forms: Container[str]
+    ) -> tuple[ContentWord, float]:
+        """The word itself, or its likely correction if it is unknown."""
+        is_known = any(self._postings.count(term) for term in content_word.terms)
+        if is_known or lexicon.load().knows(content_word.word, language):
+            return content_word, 1.0
+        corrected = correct(content_word.word.folded, forms) or correct(
+            content_word.word.folded, lexicon.load().folded_lemmas
         )
         if corrected is None:
-            return meant, 1.0
+            return content_word, 1.0
         found = read_words(corrected, language, 1)
-        return (found[0], CORRECTED) if found else (meant, 1.0)
+        return (found[0], CORRECTED) if found else (content_word, 1.0)
 
     def _share_unknown(self) -> float:
         unknown = sum(
             one.weight
             for one in self.words
-            if not any(self._postings.count(term) for term in one.meant.terms)
+            if not any(self._postings.count(term) for term in one.content_word.terms)
         )
         return unknown / self._total if self._total else 0.0
 
@@ -108,7 +112,7 @@ class Question:
         counts: dict[int, float] = {}
         left = MOST_POSTINGS
         for one in self.words:
-            for term, weight in one.meant.terms.items():
+            for term, weight in one.content_word.terms.items():
                 found = self._postings[term]
                 gains = _list_gains(one.weight * weight * one.certainty)
                 if left <= 0 or self._postings.count(term) > left:
@@ -125,7 +129,7 @@ class Question:
         exact = head = whole = missing = 0.0
         for one in self.words:
             in_head = in_body = is_written = 0.0
-            for term, weight in one.meant.terms.items():
+            for term, weight in one.content_word.terms.items():
                 place = self._postings.find(term, number)
                 if place is None:
                     continue
@@ -155,7 +159,7 @@ class Question:
         )
 
     def _compare_heads(self, entry: Entry, language: Language | None) -> tuple[float, float]:
-        """The best of: how much of a head is in the question, by words and by letters."""
+        """How much of the most similar head is in the question, by words and by letters."""
         covered = letters = 0.0
         left = MOST_COMPARED_WORDS
         for head in (entry.question, *entry.wordings):
@@ -167,15 +171,15 @@ class Question:
                 break
         return covered, letters
 
-    def _cover(self, words: Sequence[Meant]) -> float:
+    def _cover(self, words: Sequence[ContentWord]) -> float:
         total = found = 0.0
-        for meant in words:
-            weight = self._rarity.weigh(meant)
+        for content_word in words:
+            weight = self._rarity.weigh(content_word)
             total += weight
             found += weight * max(
                 (
                     strength * self._terms[term]
-                    for term, strength in meant.terms.items()
+                    for term, strength in content_word.terms.items()
                     if term in self._terms
                 ),
                 default=0.0,
@@ -187,7 +191,7 @@ PLACES = (1 << BITS) - 1
 
 
 def _list_gains(weight: float) -> list[float]:
-    """By the place of a posting."""
+    """The gain for each place of a posting."""
     gains = [weight * strength for strength in (*STRENGTHS, 0.0)]
     return [*gains, *(BODY * gain for gain in gains)]
 
@@ -199,5 +203,5 @@ def list_letters(normalised: str) -> set[str]:
 
 
 def measure_likeness(one: set[str], other: set[str]) -> float:
-    """Common ones, of all."""
+    """Dice's coefficient."""
     return 2 * len(one & other) / (len(one) + len(other)) if one and other else 0.0

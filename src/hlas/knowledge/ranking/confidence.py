@@ -8,10 +8,10 @@ from pathlib import Path
 
 import orjson
 
-# Of terms in ordinary questions and answers, counted as so many entries of each knowledge base.
+# How many entries the shares in `usual` weigh against those of a tenant.
 USUAL_ENTRIES = 40
 UNUSUAL = 0.002
-# The score of no entry at all.
+# The score of a missing second entry.
 NOTHING = 0.0
 
 
@@ -24,11 +24,11 @@ class Evidence:
     exact: float
     head: float
     whole: float
-    # Of the words of the head that is most like the question.
+    # The share of the most similar head that the question covers.
     covered: float
-    # Of groups of three letters, in common with that head.
+    # Similarity of three-letter groups with that head.
     letters: float
-    # Of the question, the word that says most and is missing, as a share.
+    # The weight of the rarest missing word, as a share of the question.
     missing: float
     # Written in another language than the question.
     is_foreign: float
@@ -37,12 +37,12 @@ class Evidence:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """What is known of a question without any entry."""
+class QuestionFeatures:
+    """What is known of a question before it is compared."""
 
     words: int
     is_czech: bool
-    # Of its words, the share that no entry contains.
+    # The share of its words that no entry contains.
     unknown: float
 
 
@@ -53,11 +53,11 @@ class Model:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
-    """From which confidence on an entry is used."""
+class Thresholds:
+    """The least confidence for each use of an entry."""
 
     sure: float
-    # Through the question before it, and of each of two topics.
+    # For a follow-up, and for each of two topics.
     follow_up: float
     topic: float
     offered: float
@@ -65,17 +65,17 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Fitted:
-    """What the fit has found; see docs/adr/ADR-0015-ranking.md."""
+    """The result of the fit; see docs/adr/ADR-0015-ranking.md."""
 
     semantic: Model
     lexical: Model
-    limits: Limits
+    thresholds: Thresholds
     # Shares of entries and questions that contain a term.
     usual: Mapping[str, float]
 
 
 def list_ranking_features(evidence: Evidence, *, is_semantic: bool) -> list[float]:
-    """Those by which the entries for one question are compared."""
+    """The features that order the entries for one question."""
     both = evidence.head * evidence.covered
     features = [
         evidence.exact,
@@ -92,7 +92,12 @@ def list_ranking_features(evidence: Evidence, *, is_semantic: bool) -> list[floa
 
 
 def list_confidence_features(
-    score: float, best_other: float, evidence: Evidence, asked: Asked, *, is_semantic: bool
+    score: float,
+    best_other: float,
+    evidence: Evidence,
+    question: QuestionFeatures,
+    *,
+    is_semantic: bool,
 ) -> list[float]:
     features = [
         1.0,
@@ -103,9 +108,9 @@ def list_confidence_features(
         evidence.letters,
         evidence.missing,
         evidence.is_foreign,
-        asked.unknown,
-        log1p(asked.words),
-        float(asked.is_czech),
+        question.unknown,
+        log1p(question.words),
+        float(question.is_czech),
     ]
     if is_semantic:
         features.append(evidence.meaning)
@@ -117,7 +122,7 @@ def multiply(weights: Sequence[float], features: Sequence[float]) -> float:
 
 
 def squash(logit: float) -> float:
-    """From 0 to 1."""
+    """The logistic function."""
     return 1 / (1 + exp(-max(-30.0, min(30.0, logit))))
 
 
@@ -128,13 +133,13 @@ def load() -> Fitted:
     return Fitted(
         Model(**found["semantic"]),
         Model(**found["lexical"]),
-        Limits(**found["limits"]),
+        Thresholds(**found["thresholds"]),
         found["usual"],
     )
 
 
 def judge(
-    model: Model, entries: Sequence[Evidence], asked: Asked, *, is_semantic: bool
+    model: Model, entries: Sequence[Evidence], question: QuestionFeatures, *, is_semantic: bool
 ) -> list[float]:
     """The probability that each of the entries answers the question."""
     scores = [
@@ -146,7 +151,7 @@ def judge(
             multiply(
                 model.confidence,
                 list_confidence_features(
-                    score, best_other, evidence, asked, is_semantic=is_semantic
+                    score, best_other, evidence, question, is_semantic=is_semantic
                 ),
             )
         )

@@ -4,15 +4,13 @@ import re
 from collections.abc import Awaitable, Callable, Sequence
 
 from hlas.knowledge.language import Language
-from hlas.knowledge.ranking import Decision, Match, confidence
-from hlas.knowledge.ranking.confidence import Limits
+from hlas.knowledge.ranking import EXACT, Decision, Match, confidence
+from hlas.knowledge.ranking.confidence import Thresholds
 from hlas.knowledge.ranking.small_talk import find_small_talk
 from hlas.knowledge.ranking.words import split_words
 
 SUGGESTIONS = 3
-# Nothing but an entry's own question is so sure.
-CERTAIN = 0.995
-# Of a question with two topics.
+# A question with exactly so many parts may have two topics.
 PARTS = 2
 
 Search = Callable[[str], Awaitable[list[Match]]]
@@ -35,51 +33,53 @@ async def decide(
     text: str,
     language: Language,
     previous: str | None = None,
-    limits: Limits | None = None,
+    thresholds: Thresholds | None = None,
 ) -> Decision:
     """Answer it, offer what may have been meant, or neither."""
-    limits = limits or confidence.load().limits
+    thresholds = thresholds or confidence.load().thresholds
     small_talk = find_small_talk(text)
     matches = await search(text)
-    if small_talk and not (matches and matches[0].confidence >= CERTAIN):
+    if small_talk and not (matches and matches[0].confidence >= EXACT):
         return Decision(small_talk=small_talk)
     best = _best(matches)
-    if best < CERTAIN and len(parts := split_parts(text, language)) == PARTS:
+    if best < EXACT and len(parts := split_parts(text, language)) == PARTS:
         found = [await search(part) for part in parts]
-        both = _find_topics(found, matches, limits.topic)
+        both = _find_topics(found, matches, thresholds.topic)
         if both:
             return Decision(both, confidence=min(one.confidence for one in both))
     goes_on = previous and not find_small_talk(previous)
-    is_whole = best >= CERTAIN or not (goes_on and is_ellipsis(text, language))
-    if best >= limits.sure and is_whole:
+    is_whole = best >= EXACT or not (goes_on and is_ellipsis(text, language))
+    if best >= thresholds.sure and is_whole:
         return Decision(tuple(matches[:1]), confidence=best)
     if goes_on and is_follow_up(text, language):
-        return await _follow_up(search, f"{previous} {text}", matches, limits)
-    return Decision((), _offer(matches, limits), confidence=best)
+        return await _follow_up(search, f"{previous} {text}", matches, thresholds)
+    return Decision((), _offer(matches, thresholds), confidence=best)
 
 
 def _best(matches: Sequence[Match]) -> float:
     return matches[0].confidence if matches else 0.0
 
 
-def _offer(matches: Sequence[Match], limits: Limits) -> tuple[Match, ...]:
-    return tuple(one for one in matches if one.confidence >= limits.offered)[:SUGGESTIONS]
+def _offer(matches: Sequence[Match], thresholds: Thresholds) -> tuple[Match, ...]:
+    return tuple(one for one in matches if one.confidence >= thresholds.offered)[:SUGGESTIONS]
 
 
-async def _follow_up(search: Search, text: str, alone: Sequence[Match], limits: Limits) -> Decision:
+async def _follow_up(
+    search: Search, text: str, alone: Sequence[Match], thresholds: Thresholds
+) -> Decision:
     """The question is understood through the one before it."""
     matches = await search(text)
     best = _best(matches)
-    if best >= limits.follow_up:
+    if best >= thresholds.follow_up:
         return Decision(tuple(matches[:1]), confidence=best, is_follow_up=True)
     known = {one.entry_id for one in matches}
     others = [one for one in alone if one.entry_id not in known]
     both = sorted([*matches, *others], key=lambda one: -one.confidence)
-    return Decision((), _offer(both, limits), is_follow_up=True, confidence=best)
+    return Decision((), _offer(both, thresholds), is_follow_up=True, confidence=best)
 
 
 def is_follow_up(text: str, language: Language) -> bool:
-    """Whether a question looks as if it went on from another one."""
+    """Whether a question looks as if it continued another one."""
     return _refers(text, language) or _is_short(text, language)
 
 

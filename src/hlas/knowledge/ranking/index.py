@@ -6,7 +6,7 @@ from heapq import nlargest
 
 from hlas.knowledge.entries import Entry
 from hlas.knowledge.language import Language
-from hlas.knowledge.ranking import Match, Meaning, confidence
+from hlas.knowledge.ranking import EXACT, Match, Meaning, confidence
 from hlas.knowledge.ranking.comparison import Question, Rarity
 from hlas.knowledge.ranking.confidence import Evidence, Fitted
 from hlas.knowledge.ranking.postings import Postings
@@ -93,13 +93,13 @@ class Index:
         is_semantic = bool(meaning)
         model = self.fitted.semantic if is_semantic else self.fitted.lexical
         evidence = [one.evidence for one in candidates]
-        sure = confidence.judge(model, evidence, question.asked, is_semantic=is_semantic)
+        sure = confidence.judge(model, evidence, question.features, is_semantic=is_semantic)
         matches = [
             Match(
                 one.entry_id,
                 one.entry.question,
                 one.entry.answer,
-                1.0 if one.is_exact else probability,
+                EXACT if one.is_exact else probability,
                 one.entry.kind,
                 one.entry.url,
             )
@@ -137,7 +137,7 @@ MOST_HEAD_CHARACTERS = 500
 
 
 def _list_heads(entry: Entry) -> Iterator[str]:
-    """What finds the entry as it is."""
+    """The texts that match the entry exactly."""
     yield from {
         normalised
         for head in (entry.question, *entry.wordings)

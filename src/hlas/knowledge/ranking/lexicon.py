@@ -8,7 +8,7 @@ from pathlib import Path
 from hlas.knowledge.language import ENGLISH, Language, detect, fold
 from hlas.knowledge.ranking.words import Word, split_words, stem_czech, stem_english
 
-# Of a concept, by how directly a word stands for it.
+# Weights of a concept, by how directly a word stands for it.
 FIRST_GLOSS = 1.0
 LATER_GLOSS = 0.8
 SYNONYM = 0.8
@@ -49,7 +49,7 @@ class Lexicon:
 
     def _add_english(self, line: str) -> None:
         head, _, right = line.partition("\t")
-        concept = key_of(head)
+        concept = make_concept(head)
         for synonym in right.split(", "):
             stems = " ".join(map(stem_english, fold(synonym).replace("-", " ").split()))
             self._synonyms[stems].append(concept)
@@ -61,7 +61,7 @@ class Lexicon:
         if found := self._folded.get(word.folded):
             return found[:3]
         found = self._stems.get(word.stem) or []
-        # The stem of several: the ones that are most like the word.
+        # Several lemmas share the stem: take the most similar ones.
         likeness = {lemma: _count_common(fold(lemma), word.folded) for lemma in found}
         best = max(likeness.values(), default=0)
         return [lemma for lemma in found if likeness[lemma] == best][:3]
@@ -144,7 +144,7 @@ def _list_runs(words: Sequence[Word]) -> Iterator[tuple[int, int, str]]:
             yield start, length, key
 
 
-def key_of(phrase: str) -> str:
+def make_concept(phrase: str) -> str:
     """The concept of an English word or phrase."""
     words = fold(phrase).replace("-", " ").split()
     return " ".join(stem_english(word) for word in words if word not in ENGLISH) or phrase
@@ -154,7 +154,7 @@ def key_of(phrase: str) -> str:
 def weigh_glosses(glosses: tuple[str, ...]) -> Concepts:
     concepts: Concepts = {}
     for number, gloss in enumerate(glosses):
-        key = key_of(gloss)
+        key = make_concept(gloss)
         concepts.setdefault(key, FIRST_GLOSS if number == 0 else LATER_GLOSS)
         if " " in key:
             for part in key.split():
@@ -163,7 +163,7 @@ def weigh_glosses(glosses: tuple[str, ...]) -> Concepts:
 
 
 def _count_common(one: str, other: str) -> int:
-    """How many characters they begin with in common, less what the lemma has beyond."""
+    """The length of the common beginning, less the rest of the lemma."""
     common = 0
     for first, second in zip(one, other, strict=False):
         if first != second:
@@ -194,7 +194,7 @@ def load() -> Lexicon:
     return Lexicon(czech, (folder / "english.tsv").read_text(encoding="utf-8"))
 
 
-def to_english(text: str) -> str:
+def translate(text: str) -> str:
     """A Czech text word by word in English, for a model that knows only English."""
     if detect(text) == "en":
         return text

@@ -10,10 +10,10 @@ from hlas.store.db import Database, Queries, Row
 queries = Queries.beside(__file__)
 
 PAGE_ENTRIES = 500
-# Other work gets its turn after so many entries: one takes up to a few tenths of a millisecond.
-SLICE_ENTRIES = 10
-# Of all indexes of a worker, in characters of their entries; the least recently used go first.
-MOST_CHARACTERS = 8_000_000
+# Other work gets its turn after so much text, which takes a few milliseconds.
+SLICE_CHARACTERS = 5000
+# Bounds the indexes of a worker; the least recently used go first.
+MOST_INDEXED_CHARACTERS = 8_000_000
 
 
 class Library:
@@ -23,7 +23,7 @@ class Library:
         self._indexes: OrderedDict[str, Index] = OrderedDict()
 
     async def open(self, database: Database, tenant_id: str) -> Index:
-        """The tenant's index as of now. The caller lets one question of a tenant in at a time."""
+        """The tenant's index as of now. Callers must not open the same tenant concurrently."""
         index = self._indexes.setdefault(tenant_id, Index())
         self._indexes.move_to_end(tenant_id)
         state = await database.one(queries.knowledge_state, tenant_id)
@@ -36,12 +36,12 @@ class Library:
                 break
             await _take(index, changed)
         if len(index) != state["entries"]:
-            index.keep({str(row["id"]) for row in await database.all(queries.entry_ids, tenant_id)})
+            index.keep(await list_entry_ids(database, tenant_id))
         self._make_room()
         return index
 
     def _make_room(self) -> None:
-        while len(self._indexes) > 1 and self._count_characters() > MOST_CHARACTERS:
+        while len(self._indexes) > 1 and self._count_characters() > MOST_INDEXED_CHARACTERS:
             self._indexes.popitem(last=False)
 
     def _count_characters(self) -> int:
@@ -49,20 +49,16 @@ class Library:
 
 
 async def _take(index: Index, rows: list[Row]) -> None:
-    for number, row in enumerate(rows, start=1):
-        index.put(str(row["id"]), _make_entry(row))
+    taken = 0
+    for row in rows:
+        entry = Entry.from_row(row)
+        index.put(str(row["id"]), entry)
         index.version = row["version"]
-        if number % SLICE_ENTRIES == 0:
+        taken += entry.count_characters()
+        if taken >= SLICE_CHARACTERS:
+            taken = 0
             await asyncio.sleep(0)
 
 
-def _make_entry(row: Row) -> Entry:
-    return Entry(
-        row["question"],
-        row["answer"],
-        tuple(row["keywords"]),
-        row["language"],
-        row["kind"],
-        tuple(row["wordings"]),
-        row["url"],
-    )
+async def list_entry_ids(database: Database, tenant_id: str) -> set[str]:
+    return {str(row["id"]) for row in await database.all(queries.entry_ids, tenant_id)}

@@ -1,10 +1,15 @@
 -- name: knowledge_state
+-- Lateral, here and below: nothing may be read before the scope is set.
 with scope as materialized (
     select set_config('app.tenant_id', $1::text, true)::uuid as tenant_id
 )
-select coalesce(max(k.version), 0)::bigint as version, count(k.id)::integer as entries
+select k.version, k.entries
 from scope s
-left join knowledge k on k.tenant_id = s.tenant_id
+cross join lateral (
+    select coalesce(max(version), 0)::bigint as version, count(*)::integer as entries
+    from knowledge
+    where tenant_id = s.tenant_id
+) as k
 
 -- name: changed_entries
 -- What has changed since a version, oldest change first, a page at a time.
@@ -28,4 +33,4 @@ with scope as materialized (
 )
 select k.id
 from scope s
-join knowledge k on k.tenant_id = s.tenant_id
+cross join lateral (select id from knowledge where tenant_id = s.tenant_id offset 0) as k

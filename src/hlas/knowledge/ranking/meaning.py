@@ -1,9 +1,9 @@
-"""What is embedded of an entry, so that its meaning can be compared with a question's."""
+"""The texts of an entry whose meaning is compared with that of a question."""
 
 import re
 
 from hlas.knowledge.entries import Entry
-from hlas.knowledge.ranking.lexicon import to_english
+from hlas.knowledge.ranking.lexicon import translate
 
 # Bounds the vectors of an entry. A piece is about as long as the model reads.
 MOST_EMBEDDED_WORDINGS = 20
@@ -13,8 +13,8 @@ LONGEST_PIECE = 800
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+|\n+")
 
 
-def texts_of(entry: Entry, *, is_english: bool = True) -> list[str]:
-    """What is embedded of an entry: one vector each, the nearest of them counts.
+def list_texts(entry: Entry, *, is_english: bool = True) -> list[str]:
+    """The texts of an entry that get a vector each; the nearest one counts.
 
     For a model that knows only English, Czech is translated.
     """
@@ -22,7 +22,7 @@ def texts_of(entry: Entry, *, is_english: bool = True) -> list[str]:
     heads = [f"{entry.question} {keywords}".strip(), *entry.wordings[:MOST_EMBEDDED_WORDINGS]]
     pieces = split_pieces(entry.answer)
     texts = [*heads, *(f"{entry.question} {one}" for one in pieces)]
-    return [to_english(text) for text in texts] if is_english else texts
+    return [translate(text) for text in texts] if is_english else texts
 
 
 def split_pieces(answer: str) -> list[str]:

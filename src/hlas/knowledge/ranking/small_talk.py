@@ -12,9 +12,9 @@ from hlas.knowledge.ranking import SmallTalk
 
 LONGEST_CHARACTERS = 200
 LONGEST_PHRASE = 7
-# Beside phrases these say nothing of their own.
+# Words that may surround a phrase.
 FILLER = "filler"
-# They are in phrases or not, without a difference.
+# Words that are ignored, also within phrases.
 DROPPED = "dropped"
 # Stands for any word of a phrase.
 ANY = "*"

@@ -11,34 +11,36 @@ from hlas.knowledge.ranking.postings import IN_BODY, grade
 from hlas.knowledge.ranking.words import Word, split_spoken
 
 MOST_HEAD_WORDS = 120
+# Of all heads of an entry together: more takes so long that other work waits for it.
+MOST_HEADS_CHARACTERS = 8000
 MOST_PIECE_WORDS = 160
-# Of a question: each word is compared with many entries.
+# Lower than for entries: each word of a question is compared with many of them.
 MOST_QUESTION_WORDS = 60
-# Of concepts that a word of an answer stands for.
+# Less direct concepts of words in answers are not indexed.
 LEAST_BODY_WEIGHT = 0.8
 
 
 @dataclass(frozen=True, slots=True)
-class Meant:
+class ContentWord:
     """A word that carries meaning, and its terms by how directly it stands for them."""
 
     word: Word
     terms: Mapping[str, float]
 
 
-def read_words(text: str, language: Language | None, most: int) -> list[Meant]:
+def read_words(text: str, language: Language | None, most: int) -> list[ContentWord]:
     """The words of a text that carry meaning, in their order."""
     words = split_spoken(text, language, most)
     concepts = lexicon.load().list_concepts(words, language)
     return [
-        Meant(word, {_stem_term(word): 1.0} | found)
+        ContentWord(word, {_stem_term(word): 1.0} | found)
         for word, found in zip(words, concepts, strict=True)
         if not word.is_stop
     ]
 
 
 def _stem_term(word: Word) -> str:
-    """Not to be confused with concepts."""
+    """Marked, so that it differs from a concept."""
     return f"={word.stem}"
 
 
@@ -49,7 +51,7 @@ def find_language(entry: Entry) -> Language | None:
 def place_terms(entry: Entry, language: Language | None) -> dict[str, int]:
     """Where each term of an entry stands, as postings say it: in its head, or only in the body."""
     places: dict[str, int] = {}
-    for head in (entry.question, *entry.wordings, *entry.keywords):
+    for head in _cut_heads(entry):
         _place(places, read_words(head, language, MOST_HEAD_WORDS), 0, 0.0)
     for piece in split_pieces(entry.answer):
         words = read_words(piece, language, MOST_PIECE_WORDS)
@@ -57,9 +59,9 @@ def place_terms(entry: Entry, language: Language | None) -> dict[str, int]:
     return places
 
 
-def _place(places: dict[str, int], words: Sequence[Meant], base: int, least: float) -> None:
-    for meant in words:
-        for term, weight in meant.terms.items():
+def _place(places: dict[str, int], words: Sequence[ContentWord], base: int, least: float) -> None:
+    for content_word in words:
+        for term, weight in content_word.terms.items():
             if weight >= least:
                 place = base + grade(weight)
                 places[term] = min(place, places.get(term, place))
@@ -67,10 +69,19 @@ def _place(places: dict[str, int], words: Sequence[Meant], base: int, least: flo
 
 def list_forms(entry: Entry, language: Language | None) -> Iterator[str]:
     """The words of an entry's head, as a visitor may misspell them."""
-    for head in (entry.question, *entry.wordings, *entry.keywords):
+    for head in _cut_heads(entry):
         for word in split_spoken(head, language, MOST_HEAD_WORDS):
             if not word.is_stop:
                 yield word.folded
+
+
+def _cut_heads(entry: Entry) -> Iterator[str]:
+    left = MOST_HEADS_CHARACTERS
+    for head in (entry.question, *entry.keywords, *entry.wordings):
+        yield head[:left]
+        left -= len(head)
+        if left <= 0:
+            return
 
 
 def normalise(text: str) -> str:

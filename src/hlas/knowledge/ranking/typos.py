@@ -8,7 +8,7 @@ LONGEST = 20
 
 
 def correct(folded: str, known: Container[str]) -> str | None:
-    """A known word that is one change away, likelier changes first."""
+    """A known word at one change from this one; likelier changes are tried first."""
     if not LEAST_LENGTH <= len(folded) <= LONGEST or not folded.isalpha():
         return None
     return next((word for word in _list_changes(folded) if word in known), None)

@@ -8,7 +8,7 @@ from hlas.knowledge.language import (
     CZECH,
     ENGLISH,
     LONGEST_WORD,
-    MOST_CHARACTERS,
+    MOST_SEARCHED_CHARACTERS,
     STOP_WORDS,
     Language,
     detect,
@@ -23,7 +23,7 @@ _APOSTROPHE = re.compile(r"[\u2019'](?:s|re|ve|ll|d|m)\b")
 
 _VOWELS = frozenset("aeiouy")
 
-# Endings of folded Czech words, by what is left of the word at least.
+# Endings of folded Czech words, longest first.
 _CZECH_ENDINGS = tuple(
     sorted(
         """
@@ -60,12 +60,12 @@ class Word:
 
 def split_words(text: str, language: Language | None, most: int) -> list[Word]:
     """The words of a text in their order, at most so many; the language is a guess."""
-    return split_spoken(text, detect(text[:MOST_CHARACTERS]) or language, most)
+    return split_spoken(text, detect(text[:MOST_SEARCHED_CHARACTERS]) or language, most)
 
 
 def split_spoken(text: str, language: Language | None, most: int) -> list[Word]:
     """The same for a text of which the language is known."""
-    shortened = text[:MOST_CHARACTERS].lower()
+    shortened = text[:MOST_SEARCHED_CHARACTERS].lower()
     if "-" in shortened:
         shortened = _HYPHEN.sub(r"\1", shortened)
     if "'" in shortened or "\u2019" in shortened:
