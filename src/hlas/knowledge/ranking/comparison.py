@@ -14,7 +14,7 @@ from hlas.knowledge.ranking.typos import correct
 
 MOST_QUESTION_WORDS = 60
 # Bounds the quick count of common terms; rare words come first.
-MOST_POSTINGS = 4000
+MOST_POSTINGS = 2500
 # Bounds how many words of an entry's heads are compared.
 MOST_COMPARED_WORDS = 120
 # Factors for a corrected word, and for a word in the body of an entry.
@@ -69,7 +69,7 @@ class Question:
         self._rarity = rarity
         spoken = detect(text) or language
         self._language = spoken
-        distinct = {one.word.stem: one for one in read_words(text, language, MOST_QUESTION_WORDS)}
+        distinct = {one.word.stem: one for one in read_words(text, spoken, MOST_QUESTION_WORDS)}
         self.words: list[QuestionWord] = []
         for content_word in list(distinct.values())[:MOST_WORDS]:
             found, certainty = self._spell(content_word, spoken, forms)

@@ -14,7 +14,7 @@ from hlas.knowledge.ranking.terms import find_language, list_forms, normalise, p
 
 MATCHES = 10
 # Compared word by word; they are found by a quick count of common terms.
-CANDIDATES = 20
+CANDIDATES = 14
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from hlas.knowledge.language import Language, detect, fold
 from hlas.knowledge.ranking import lexicon
 from hlas.knowledge.ranking.meaning import split_pieces
 from hlas.knowledge.ranking.postings import IN_BODY, grade
-from hlas.knowledge.ranking.words import Word, split_words
+from hlas.knowledge.ranking.words import Word, split_spoken
 
 MOST_HEAD_WORDS = 120
 # Of all heads of an entry together: more takes so long that other work waits for it.
@@ -30,8 +30,8 @@ class ContentWord:
 
 def read_words(text: str, language: Language | None, most: int) -> list[ContentWord]:
     """The words of a text that carry meaning, in their order."""
-    words = split_words(text, language, most)
-    concepts = lexicon.load().list_concepts(words, detect(text) or language)
+    words = split_spoken(text, language, most)
+    concepts = lexicon.load().list_concepts(words, language)
     return [
         ContentWord(word, {_stem_term(word): 1.0} | found)
         for word, found in zip(words, concepts, strict=True)
@@ -70,7 +70,7 @@ def _place(places: dict[str, int], words: Sequence[ContentWord], base: int, leas
 def list_forms(entry: Entry, language: Language | None) -> Iterator[str]:
     """The words of an entry's head, as a visitor may misspell them."""
     for head in _cut_heads(entry):
-        for word in split_words(head, language, MOST_HEAD_WORDS):
+        for word in split_spoken(head, language, MOST_HEAD_WORDS):
             if not word.is_stop:
                 yield word.folded
 

@@ -59,14 +59,18 @@ class Word:
 
 
 def split_words(text: str, language: Language | None, most: int) -> list[Word]:
-    """The words of a text in their order, at most so many."""
+    """The words of a text in their order, at most so many; the language is a guess."""
+    return split_spoken(text, detect(text[:MOST_SEARCHED_CHARACTERS]) or language, most)
+
+
+def split_spoken(text: str, language: Language | None, most: int) -> list[Word]:
+    """The same for a text of which the language is known."""
     shortened = text[:MOST_SEARCHED_CHARACTERS].lower()
     if "-" in shortened:
         shortened = _HYPHEN.sub(r"\1", shortened)
     if "'" in shortened or "\u2019" in shortened:
         shortened = _APOSTROPHE.sub("", _NOT.sub(" not", shortened))
-    spoken = detect(shortened) or language
-    return [make_word(form[:LONGEST_WORD], spoken) for form in _WORD.findall(shortened)[:most]]
+    return [make_word(form[:LONGEST_WORD], language) for form in _WORD.findall(shortened)[:most]]
 
 
 @lru_cache(maxsize=8192)
