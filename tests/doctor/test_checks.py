@@ -268,6 +268,7 @@ async def test_healthy(tmp_path: Path) -> None:
         assert found.pop("disk") in {"ok", "warn"}
         assert found.pop("redis") == "skip"
         assert found.pop("models") == "skip"
+        assert found.pop("semantic") == "skip"
         assert set(found.values()) == {"ok"}, done.stdout
         assert len(found) == 14
         assert "a request from here is limited as 127.0.0.1" in shown.stdout

@@ -71,7 +71,7 @@ async def test_the_stream_acknowledges_a_message(context: BrowserContext, shop: 
         # Half an answer: without any of it the browser itself would ask again.
         faults(proxy, SEND, Fault.HALVE_ANSWER)
         await visitor.write("only once")
-        await expect(visitor.page.locator("hlas-chat .user > time")).to_have_count(1)
+        await expect(visitor.page.locator("hlas-chat .user time")).to_have_count(1)
         await visitor.settled()
         assert len(keys(proxy)) == 1
     assert await shop.messages("user") == ["only once"]
@@ -178,7 +178,7 @@ async def test_back_online_sends_at_once(context: BrowserContext, shop: Shop) ->
         )
         proxy.offline = False
         await visitor.page.evaluate("() => { dispatchEvent(new Event('online')); }")
-        await expect(visitor.page.locator("hlas-chat .user > time")).to_have_count(1)
+        await expect(visitor.page.locator("hlas-chat .user time")).to_have_count(1)
     assert await shop.messages("user") == ["waiting for the event"]
 
 

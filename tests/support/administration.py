@@ -77,11 +77,11 @@ async def add_product(operators: Database, tenant_id: str, sku: str = "A-1") -> 
 
 
 async def add_source(operators: Database, tenant_id: str) -> str:
-    """A file that knowledge of a tenant was imported from; its id."""
+    """A page, at an address that is refused, that knowledge was imported from; its id."""
     source_id = str(uuid4())
     await operators.execute(
         "insert into knowledge_sources (tenant_id, id, kind, location) "
-        "values ($1::text::uuid, $2::text::uuid, 'file', 'faq.html')",
+        "values ($1::text::uuid, $2::text::uuid, 'page', 'https://127.0.0.1/')",
         tenant_id,
         source_id,
     )

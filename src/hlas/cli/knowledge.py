@@ -17,9 +17,7 @@ from hlas.knowledge.entries import LONGEST_SEARCH, Kind, StoredEntry
 from hlas.knowledge.files import Format
 from hlas.store.db import Database
 
-knowledge = typer.Typer(
-    help="What a tenant's assistant knows: import, refresh, list, export, remove."
-)
+knowledge = typer.Typer(help="What an assistant knows: import, refresh, list, export.")
 knowledge.command("import")(imports.import_sources)
 knowledge.command("refresh")(imports.refresh_sources)
 knowledge.command("sources")(imports.list_sources)

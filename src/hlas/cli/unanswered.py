@@ -19,7 +19,7 @@ from hlas.knowledge.unanswered import OpenGroup, Page
 from hlas.store.db import Database
 
 unanswered = typer.Typer(
-    help="Questions without a good answer: list, answer, add to an entry.", no_args_is_help=True
+    help="Questions without a good answer: list, answer, reword.", no_args_is_help=True
 )
 
 MOST_GROUPS = 50
@@ -65,7 +65,10 @@ def _count(group: Group) -> str:
 
 @unanswered.command("list")
 def list_unanswered(tenant: Tenant, *, as_json: AsJson = False) -> None:
-    """List unanswered questions in groups of similar ones, most frequent and recent first."""
+    """List unanswered questions in groups of similar ones.
+
+    The most frequent and most recent come first.
+    """
 
     async def work(operators: Database) -> Page:
         tenant_id = await find_tenant_id(operators, tenant)
