@@ -7,7 +7,8 @@ SBOM ?= sbom.json
 BIN := .venv/bin
 # One more than there are processors, because many tests wait.
 TEST_PROCESSES ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
-PYTEST := $(BIN)/python -m pytest -q -n $(TEST_PROCESSES) --dist loadfile
+# Native tracebacks: CPython 3.11 may fail while pytest parses sources for its own.
+PYTEST := $(BIN)/python -m pytest -q --tb native -n $(TEST_PROCESSES) --dist loadfile
 UV := UV_PROJECT_ENVIRONMENT=.venv $(BIN)/uv
 # Use the system's certificates: companies may have a proxy with a certificate of its own.
 export UV_SYSTEM_CERTS ?= $(if $(wildcard /etc/ssl/certs/*.crt /etc/pki/tls/certs/*.crt),true,false)
@@ -52,8 +53,10 @@ format: install-dev ## format the code and sort imports
 	@$(BIN)/ruff check --quiet --fix-only .
 	@$(BIN)/ruff format --quiet .
 
+# A test that fails beside others is run again alone: a busy machine is no defect, and a defect fails twice.
 test: lint ## lint, then every test
-	@$(PYTEST)
+	@$(PYTEST) || { test $$? -eq 1 && echo "Running the failed tests again, alone" && \
+		$(BIN)/python -m pytest -q --last-failed --last-failed-no-failures none; }
 
 # Not part of `make test`: tracing takes half as much processor time again.
 coverage: install-dev ## every test, and the lines of each file that none has run
