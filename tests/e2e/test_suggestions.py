@@ -272,12 +272,21 @@ async def test_thumbs(context: BrowserContext, shop: Shop, clerk: Clerk) -> None
         await expect(thumb(tab, "Not helpful")).to_have_attribute("aria-pressed", "false")
     changed = await read_one(shop, "r.rating, r.comment, r.created_at", tables)
     assert tuple(changed) == ("up", "", row["created_at"])
-    # At once: the last one wins, here and there.
-    await page.evaluate(
-        "document.querySelector('hlas-chat').shadowRoot.querySelectorAll('[aria-pressed]')"
-        ".forEach((one) => one.name === 'down' && one.click())"
+    # At once: the last one wins.
+    answered: list[int] = []
+    page.on(
+        "response", lambda one: answered.append(one.status) if one.request.method == "PUT" else None
     )
-    await thumb(visitor, "Helpful").click()
+    await page.evaluate(
+        """() => {
+          const thumbs = document.querySelector("hlas-chat").shadowRoot;
+          for (const name of ["down", "up", "down"])
+            thumbs.querySelector(`[aria-pressed][name=${name}]`).click();
+        }"""
+    )
+    async with asyncio.timeout(20):
+        while len([status for status in answered if status == 204]) < 3:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
     await expect(thumb(visitor, "Not helpful")).to_have_attribute("aria-pressed", "true")
     assert (await read_one(shop, "r.rating", tables))["rating"] == "down"
     no_problems(visitor, other)

@@ -298,23 +298,23 @@ export async function stop() {
   }
 }
 
-/** @param {string} text @param {Record<string, string>} [extra] metadata
+/** @param {string} text @param {Record<string, string>} [extra] metadata @param {string} [key]
  * @returns {string | undefined} the message's key */
-export function send(text, extra) {
+export function send(text, extra, key = newKey()) {
   if (!text.trim()) return undefined;
   last = Math.max(Date.now(), last + 1);
-  const key = newKey();
   keep({ key, text: text.trim(), at: last, extra });
   wanted = true;
   wake();
   return key;
 }
 
-/** Sends the visitor's choice, unless there is one already, as from another tab.
+/** Sends the visitor's choice, unless there is one already. The key is that of all tabs: one that
+ * has not heard of it yet sends the same message again, which is stored once.
  * @param {Item} item @param {string} text @param {Record<string, string>} [extra] */
 export function decide(item, text, extra) {
   sync();
-  if (pending() === item) send(text, extra);
+  if (pending() === item) send(text, extra, item.id);
 }
 
 /** Retries waiting messages, and the given message even if it has failed.

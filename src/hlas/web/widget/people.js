@@ -97,8 +97,13 @@ const note = () => h("p", { class: "meta day" }, texts.thanks);
 
 /** Sends the opinion of an answer; the last one wins.
  * @param {Item} item @param {string} rating @param {{comment?: string}} [why] */
-const rate = ({ id }, rating, why) =>
+const rate = (item, rating, why) =>
   lock("rating", async () => {
+    const { id } = item;
+    if (!why) {
+      if (load("rated" + id) === rating) return;
+      item.why = askWhy(item);
+    }
     await call(`messages/${id}/rating`, { rating, ...why });
     save("rated" + id, rating);
     tell("change");
@@ -116,14 +121,9 @@ const askWhy = (item) =>
 export function thumbs(item) {
   const line = h("span", { "aria-live": "off" });
   const thumb = (/** @type {"up" | "down"} */ name) => {
-    const click = async () => {
-      if (node.ariaPressed === "true") return;
-      item.why = askWhy(item);
-      // Not pressed if it fails.
-      await rate(item, name).catch(() => {});
-    };
-    const node = h("button", { name, click, "aria-label": texts[name] }, icon(thumbIcon));
-    return node;
+    // Not pressed if it fails.
+    const click = () => rate(item, name).catch(() => {});
+    return h("button", { name, click, "aria-label": texts[name] }, icon(thumbIcon));
   };
   item.thumbs = [thumb("up"), thumb("down")];
   // With the answer a screen reader would read them aloud.
