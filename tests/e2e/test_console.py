@@ -300,6 +300,7 @@ async def test_the_keyboard_does_everything(
     await page.keyboard.press("Tab")
     await expect(page.get_by_role("link", name="Skip to content")).to_be_focused()
     await page.keyboard.press("Enter")
+    await expect(page.locator("#content")).to_be_focused()
     await page.keyboard.press("Tab")
     await expect(page.get_by_label("Tenant", exact=True)).to_be_focused()
     await page.keyboard.press("Tab")
