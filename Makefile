@@ -53,7 +53,7 @@ format: install-dev ## format the code and sort imports
 	@$(BIN)/ruff check --quiet --fix-only .
 	@$(BIN)/ruff format --quiet .
 
-# A test that fails beside others is run again alone: a busy machine is no defect, and a defect fails twice.
+# A test that fails beside others is run again alone, once: a real defect fails there, too.
 test: lint ## lint, then every test
 	@$(PYTEST) || { test $$? -eq 1 && echo "Running the failed tests again, alone" && \
 		$(BIN)/python -m pytest -q --last-failed --last-failed-no-failures none; }

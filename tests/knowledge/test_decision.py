@@ -171,7 +171,7 @@ def test_small_talk(text: str, kind: SmallTalk | None) -> None:
 
 
 async def test_small_talk_is_met() -> None:
-    """Small talk is no question, unless an entry asks just that."""
+    """Small talk is not a question, unless an entry asks just that."""
     assert await decide_about("Dobrý den") == Decision(small_talk="greeting")
     entries = ENTRIES | {"robot": Entry("Jste robot?", "Ano, jmenuji se Karel.")}
     decision = await decide(make_search(entries), "jste robot", "cs")

@@ -55,7 +55,7 @@ class OpenStreams:
 
     @contextmanager
     def hold(self, places: Sequence[Place]) -> Iterator[None]:
-        """Count a request that waits, which is no stream but takes a place like one."""
+        """Count a request that waits: it takes a place as a stream does."""
         self._open.update(places)
         try:
             yield

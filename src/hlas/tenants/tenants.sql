@@ -8,7 +8,7 @@ with added as (
 insert into budgets (tenant_id) select id from added
 
 -- name: list_tenants
--- By slug, after the given one; a null limit is no limit.
+-- By slug, after the given one; a null limit means no limit.
 select t.*, coalesce(
     (select array_agg(d.domain order by d.domain) from tenant_domains d where d.tenant_id = t.id),
     '{}') as domains

@@ -278,7 +278,7 @@ async def test_tenants_have_their_own_caps(purse: Purse) -> None:
 
 
 async def test_a_cap_of_nothing(purse: Purse) -> None:
-    """A cap of 0 lets nothing be spent; null is no cap."""
+    """A cap of 0 lets nothing be spent; null means no cap."""
     for cap in ("day", "month", "conversation"):
         await purse.set_caps(**{**dict.fromkeys(("day", "month", "conversation")), cap: 0})
         assert await purse.refuse(1) == cap

@@ -41,7 +41,7 @@ async def test_warnings(site: Site, operators: Database) -> None:
 
 
 async def test_operators_set_caps(site: Site, operators: Database) -> None:
-    """An operator sets caps; an empty one is no cap, an invalid one is explained."""
+    """An operator sets caps; an empty one means no cap, an invalid one is explained."""
     browser = await make_browser(site.live, operators)
     page = f"/tenants/{site.slug}/spend"
     answer = await browser.post(page, day="7.25", month=" ", conversation="0")

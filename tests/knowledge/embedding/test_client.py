@@ -118,7 +118,7 @@ async def test_another_model(worker: Worker, operators: Database) -> None:
 
 
 async def test_tenants(worker: Worker, operators: Database) -> None:
-    """The same knowledge at two tenants: each is told of its own entries only."""
+    """The same knowledge at two tenants: each finds only its own entries."""
     shops = [await add_tenant(operators, slug, HOURS, DELIVERY) for slug in ("one", "two")]
     await worker.maker.tick()
     for shop in shops:

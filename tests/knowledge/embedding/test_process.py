@@ -118,7 +118,7 @@ HOSTILE = [
 
 @pytest.mark.parametrize("number", range(len(HOSTILE)))
 async def test_hostile_bytes(shared_host: Host, number: int) -> None:
-    """What is no request of ours ends its connection without an answer, and nothing else."""
+    """An invalid request ends its connection without an answer, and nothing else."""
     reader, writer = await asyncio.open_unix_connection(shared_host.socket)
     writer.write(HOSTILE[number])
     writer.write_eof()

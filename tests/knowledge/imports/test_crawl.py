@@ -311,7 +311,7 @@ async def test_one_page(website: Website, client: OutboundClient) -> None:
 async def test_one_page_that_is_none(
     website: Website, client: OutboundClient, path: str, reason: str
 ) -> None:
-    """What is no page with text is an error of one line."""
+    """A page without text is an error of one line."""
     website.pages |= {
         "/gone": 410,
         "/broken": 500,

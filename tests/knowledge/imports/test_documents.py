@@ -153,7 +153,7 @@ def test_pdf_with_columns(read: Read) -> None:
 
 
 def test_running_heads(read: Read) -> None:
-    """What is at the edge of most pages of a PDF is no text of it."""
+    """Headers and footers, which most pages of a PDF repeat, are left out."""
     body = ["Prodejna v Brně má otevřeno denně.", "V Praze jen o víkendu.", "V Plzni nikdy."]
     pages = [
         [Line(60, 810, "Novák s.r.o."), Line(60, 500, text), Line(500, 20, f"Strana {number} z 3")]

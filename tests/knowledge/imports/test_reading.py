@@ -22,7 +22,7 @@ def list_pairs(found: Reading) -> list[tuple[str, str]]:
 
 
 async def test_file_page_and_site() -> None:
-    """Each kind of source is read; what is told of a site are its pages."""
+    """Each kind of source is read; progress counts the pages of a site."""
     told: list[int] = []
     found = await read(Job("file", "faq.html", "en"), FAQ)
     assert (list_pairs(found), found.entries[0].language) == ([("When?", "Always.")], "en")

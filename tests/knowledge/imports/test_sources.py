@@ -196,7 +196,7 @@ async def test_two_at_once(operators: Database) -> None:
 
 
 async def test_own_files(operators: Database) -> None:
-    """A Markdown or CSV file is a person's text: it replaces what is there, and is no source."""
+    """A Markdown or CSV file is a person's text: it replaces what is there, without a source."""
     shop = await add_tenant(operators)
     await save(operators, shop, make_reading(A="1", B="1"))
     mine = Reading("file", "faq.md", None, (Entry("A?", "Mine."), Entry("C?", "Mine.")))

@@ -72,7 +72,7 @@ async def read_spend(visit: Signed, tenant: PathTenant) -> Response:
 
 @router.post("/tenants/{slug}/spend")
 async def set_caps(visit: Operator, tenant: PathTenant, form: Sent) -> Response:
-    """An empty field is no cap."""
+    """An empty field means no cap."""
     given = {name: form.get(name, "").strip() or None for name in ("day", "month", "conversation")}
     try:
         new = NewCaps.model_validate(given)

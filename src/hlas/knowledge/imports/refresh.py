@@ -33,7 +33,7 @@ async def make_job(database: Database, tenant_id: UUID, source: Source, limits: 
     stored, _ = await entries.page_entries(
         database, tenant_id, None, MOST_ENTRIES, source_id=source.id
     )
-    # The source itself, too, where it has no entries: a page that is gone is no error then.
+    # The source itself, too, where it has no entries: then a page that is gone is not an error.
     known = {one.url for one in stored if one.url} | {source.location}
     return Job(source.kind, source.location, source.language, limits, known=tuple(sorted(known)))
 

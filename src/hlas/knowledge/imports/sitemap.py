@@ -21,7 +21,7 @@ class Sitemap:
 
 
 def parse_sitemap(data: bytes) -> Sitemap | None:
-    """None for what is no sitemap."""
+    """None if it is not a sitemap."""
     text = unpack(data).decode("utf-8", errors="replace").lstrip("\ufeff")
     head = text[:2000]
     if "<sitemapindex" in head or "<urlset" in head:

@@ -129,7 +129,7 @@ async def save(
             work = _save_own if is_own(part.reading) else _save_source
             imported = await work(connection, tenant_id, part, stored)
             location = part.reading.location
-            # A refresh that finds nothing new is no event.
+            # A refresh that finds nothing new is not audited.
             if imported.is_change or action == IMPORT:
                 after = asdict(imported)
                 await record(connection, change, tenant_id, action, location, after=after)
